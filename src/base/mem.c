@@ -1,0 +1,73 @@
+#include "base/mem.h"
+
+#include <malloc.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* A header of one alignment unit before each block holds its size, so that the counts need no table. */
+enum { ALIGN = 64 };
+
+static _Atomic int64_t live_bytes, peak_bytes, live_blocks;
+static _Thread_local bool frozen;
+
+dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out)
+{
+    DLRM_ASSERT(!frozen);
+    *(void **)out = NULL;
+    size_t bytes;
+    if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes) || bytes > SIZE_MAX / 2)
+        return FAIL(DLRM_E_RUNTIME, "cannot allocate %lld x %zu bytes for %s: the size overflows", (long long)count, size, what);
+    size_t total = (bytes + 2 * ALIGN - 1) / ALIGN * ALIGN;
+    char *block = aligned_alloc(ALIGN, total);
+    if (!block)
+        return FAIL(DLRM_E_RUNTIME, "cannot allocate %zu bytes (%.2f GiB) for %s; %.2f GiB are in use already", bytes,
+                    (double)bytes / (1 << 30), what, (double)live_bytes / (1 << 30));
+    memset(block, 0, total);
+    *(int64_t *)block = (int64_t)total;
+    live_blocks++;
+    int64_t now = live_bytes += (int64_t)total, peak = peak_bytes;
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) {
+    }
+    *(void **)out = block + ALIGN;
+    return DLRM_OK;
+}
+
+void dlrm_free(void *p)
+{
+    char *block = *(char **)p;
+    if (!block) return;
+    block -= ALIGN;
+    live_bytes -= *(int64_t *)block;
+    live_blocks--;
+    free(block);
+    *(void **)p = NULL;
+}
+
+int64_t dlrm_mem_live_bytes(void)
+{
+    return live_bytes;
+}
+
+int64_t dlrm_mem_peak_bytes(void)
+{
+    return peak_bytes;
+}
+
+int64_t dlrm_mem_live_blocks(void)
+{
+    return live_blocks;
+}
+
+void dlrm_mem_freeze(bool on)
+{
+    frozen = on;
+}
+
+int64_t dlrm_mem_peak_resident(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
+}

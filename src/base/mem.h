@@ -1,0 +1,32 @@
+/* Host memory: checked, zeroed, 64-byte aligned, counted. Once a run is set up the main thread freezes allocation, and
+ * an allocation inside a training step is then a bug that asserts. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* *(void **)out = zeroed memory for count elements of `size` bytes, aligned to 64; count 0 gives a valid pointer.
+ * DLRM_E_RUNTIME names `what` and the bytes. */
+dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out) DLRM_MUST_USE;
+
+/* Frees *(void **)p and clears it; NULL is fine. Only for memory of dlrm_alloc. */
+void dlrm_free(void *p);
+
+int64_t dlrm_mem_live_bytes(void);
+int64_t dlrm_mem_peak_bytes(void);
+int64_t dlrm_mem_live_blocks(void);
+
+/* While frozen, dlrm_alloc on this thread asserts. */
+void dlrm_mem_freeze(bool frozen);
+
+/* Peak resident memory of the process (VmHWM), bytes. */
+int64_t dlrm_mem_peak_resident(void);
+
+#ifdef __cplusplus
+}
+#endif

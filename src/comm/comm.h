@@ -1,0 +1,38 @@
+/* Collectives on host memory over MPI. Every function is collective over all ranks unless said otherwise. A failing MPI
+ * call ends the job (nothing sensible can follow). Counts are 64-bit; calls that exceed MPI's int are cut up. While a
+ * collective runs, a watchdog thread counts: beyond `timeout_s` it prints which one, on which rank, and ends the job. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef struct dlrm_comm {
+    int rank, ranks;
+    struct dlrm_comm_impl *impl;
+    int64_t bytes_sent; /* by this rank to other ranks in exchanges and reductions (not control messages) */
+} dlrm_comm;
+
+/* Starts MPI. DLRM_E_USAGE: the launcher announces several ranks (OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS)
+ * but MPI sees one. */
+dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out) DLRM_MUST_USE;
+void dlrm_comm_set_timeout(dlrm_comm *c, double seconds);
+/* Not collective: prints nothing, ends all ranks with this exit code. */
+__attribute__((noreturn)) void dlrm_comm_abort(dlrm_comm *c, int exit_code);
+void dlrm_comm_close(dlrm_comm *c);
+
+/* All ranks leave by the same door: DLRM_OK if all were; else every rank returns the code of the lowest failing rank and
+ * has its message in the error slot (*who = that rank, may be NULL). */
+dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who) DLRM_MUST_USE;
+
+void dlrm_comm_barrier(dlrm_comm *c);
+void dlrm_comm_bcast(dlrm_comm *c, void *data, int64_t bytes, int root);
+/* recv [ranks][bytes]. */
+void dlrm_comm_allgather(dlrm_comm *c, const void *send, int64_t bytes, void *recv);
+void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n); /* in place */
+void dlrm_comm_max_f64(dlrm_comm *c, double *values, int64_t n);  /* in place */
+/* Blocks by rank: block p of send is bytes [send_at[p], send_at[p+1]), offsets have ranks+1 entries. */
+void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
+/* The per-step pulse: a small all-gather started now, finished later, overlapping the step. One in flight. */
+void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value);
+int64_t dlrm_comm_pulse_finish(dlrm_comm *c, int *who); /* the largest value (and its lowest rank) */

@@ -1,0 +1,143 @@
+/* The settings of a run, from one YAML file and `key.path=value` overrides. Every key stands once in the table of
+ * keys.c (path, type, unit, range, default, text), which drives parsing, validation, --help and docs/config.md.
+ * Strings are owned by the config; NULL = null (off). */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "base/status.h"
+#include "base/yaml.h"
+
+typedef enum dlrm_device { DLRM_DEVICE_AUTO, DLRM_DEVICE_CPU, DLRM_DEVICE_CUDA } dlrm_device;
+typedef enum dlrm_interaction { DLRM_DOT, DLRM_CAT, DLRM_DCN, DLRM_POOL } dlrm_interaction;
+typedef enum dlrm_combiner { DLRM_SUM, DLRM_MEAN } dlrm_combiner;
+typedef enum dlrm_dtype { DLRM_FP32, DLRM_TF32, DLRM_BF16, DLRM_FP16, DLRM_DTYPE_AUTO } dlrm_dtype;
+typedef enum dlrm_strategy { DLRM_STRATEGY_AUTO, DLRM_BASIC, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED } dlrm_strategy;
+typedef enum dlrm_format { DLRM_SPLIT_BINARY, DLRM_MLPERF_BIN, DLRM_NPY, DLRM_HUGECTR_RAW, DLRM_SYNTHETIC } dlrm_format;
+typedef enum dlrm_optimizer_name { DLRM_SGD, DLRM_ADAGRAD, DLRM_ROWWISE_ADAGRAD, DLRM_ADAM } dlrm_optimizer_name;
+
+typedef struct dlrm_optimizer_config {
+    dlrm_optimizer_name name;
+    double learning_rate, momentum, initial_accumulator, epsilon, beta1, beta2; /* defaults of `name` filled in */
+} dlrm_optimizer_config;
+
+typedef struct dlrm_schedule_config {
+    int64_t warmup_steps, decay_start_step, decay_steps;
+    double decay_power, min_learning_rate;
+} dlrm_schedule_config;
+
+typedef struct dlrm_int_list {
+    int n;
+    int *v;
+} dlrm_int_list;
+
+/* One entry of model.tables as written, before counts and lists are expanded (spec.h does that). */
+typedef struct dlrm_table_entry {
+    const dlrm_yaml *node; /* for messages */
+    char *name;            /* NULL: t<index> */
+    int64_t count;         /* 1 where not given */
+    bool has_count;
+    int64_t rows;
+    int dim; /* 0: embedding_dim */
+    dlrm_combiner combiner;
+    bool has_hotness;
+    dlrm_int_list hotness; /* one feature per element */
+    int max_hotness;       /* > 0: one feature of variable hotness */
+} dlrm_table_entry;
+
+/* One entry of model.features. */
+typedef struct dlrm_feature_entry {
+    const dlrm_yaml *node;
+    char *table;
+    bool has_hotness, has_combiner;
+    int hotness;     /* fixed; 0: not given or variable */
+    int max_hotness; /* > 0: variable */
+    dlrm_combiner combiner;
+} dlrm_feature_entry;
+
+typedef struct dlrm_config {
+    char *path; /* of the file */
+    dlrm_yaml_doc doc;
+    dlrm_device device;
+    struct {
+        int64_t dense_features, embedding_dim;
+        dlrm_int_list bottom_mlp, top_mlp;
+        dlrm_interaction interaction;
+        int64_t cross_layers, cross_rank, pool_stride;
+        bool tables_from_dataset;
+        int n_tables, n_features; /* n_features 0: the order of tables */
+        dlrm_table_entry *tables;
+        dlrm_feature_entry *features;
+    } model;
+    struct {
+        dlrm_optimizer_config dense, embedding;
+        dlrm_schedule_config schedule;
+    } optimizer;
+    struct {
+        int64_t batch_size;
+        int64_t epochs, steps; /* 0: not limited by it; resolved: at least one is set */
+        dlrm_dtype precision, embedding_dtype, exchange_dtype;
+        bool deterministic;
+        int64_t deterministic_chunks, seed;
+    } train;
+    struct {
+        dlrm_strategy strategy;
+        int64_t data_parallel_threshold, row_slice_threshold, column_slice_threshold, device_embedding_elements; /* -1: off */
+        double timeout_s;
+    } parallel;
+    struct {
+        dlrm_format format;
+        char *path;
+        bool shuffle;
+        bool clamp; /* index_check: clamp */
+        struct {
+            double alpha;
+            int64_t batches;
+            bool dense_lognormal; /* else uniform [0, 100) */
+            bool labels_planted;  /* else coin flips */
+        } synthetic;
+    } data;
+    struct {
+        int64_t every_steps; /* 0: off */
+        bool every_epoch;
+        int64_t batch_size; /* resolved: train.batch_size where null */
+        int64_t max_samples; /* 0: all */
+        double target_auc;   /* 0: off */
+    } eval;
+    struct {
+        char *path;
+        int64_t every_steps;
+        double every_minutes;
+        int64_t keep;
+        char *resume; /* "auto", "never" or a path */
+        char *init_from, *export_to, *name_map;
+    } checkpoint;
+    struct {
+        int64_t every_steps;
+        char *jsonl;
+        int progress; /* -1 auto, 0 off, 1 on */
+        char *tensorboard, *mlperf;
+    } log;
+} dlrm_config;
+
+/* Reads, overrides (argument texts `key.path=value`, the value parsed as YAML), fills defaults, checks types, ranges,
+ * required keys and everything that can be known without the data. Errors: DLRM_E_INPUT with
+ * `FILE:LINE:COLUMN: key.path: …`, the value found, what was expected; an unknown key names the nearest valid one. */
+dlrm_status dlrm_config_load(const char *path, int n_overrides, char *const *overrides, dlrm_config *out) DLRM_MUST_USE;
+void dlrm_config_clear(dlrm_config *cfg);
+
+/* Position and full key of a config value for a message: DLRM_E_INPUT "FILE:LINE:COLUMN: key.path: …" ("FILE: key.path: …"
+ * where the key is not in the file). */
+dlrm_status dlrm_config_fail(const dlrm_config *cfg, const char *key_path, const char *fmt, ...) DLRM_PRINTF(3, 4);
+
+/* --help [topic]: overview, or the keys below `topic` ("model", "optimizer", …, or one key); false: no such topic. */
+bool dlrm_config_help(FILE *out, const char *topic);
+/* docs/config.md, generated. */
+void dlrm_config_markdown(FILE *out);
+/* The names used in YAML, for logs: "dot", "memory_balanced", … */
+const char *dlrm_interaction_text(dlrm_interaction v);
+const char *dlrm_strategy_text(dlrm_strategy v);
+const char *dlrm_optimizer_text(dlrm_optimizer_name v);
+const char *dlrm_format_text(dlrm_format v);
+const char *dlrm_dtype_text(dlrm_dtype v);

@@ -1,0 +1,48 @@
+/* A split-binary folder's description: feature_spec.yaml (NVIDIA DeepLearningExamples' layout with our hotness keys), or
+ * Merlin's model_size.json where there is no such file. Parsing checks the description alone; dlrm_feature_spec_check
+ * looks at the files it names. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+typedef enum dlrm_elem { DLRM_BOOL, DLRM_INT8, DLRM_INT16, DLRM_INT32, DLRM_INT64, DLRM_FLOAT16, DLRM_FLOAT32 } dlrm_elem;
+size_t dlrm_elem_size(dlrm_elem e);
+const char *dlrm_elem_text(dlrm_elem e);
+
+typedef struct dlrm_categorical {
+    char *name;
+    dlrm_elem dtype;
+    int64_t cardinality;  /* rows: ids are 0 … cardinality-1 */
+    bool has_hotness;     /* the spec says hotness or max_hotness */
+    int hotness;          /* ids per row; the maximum where variable; 1 where not given */
+    bool variable;
+    const char *where;    /* "FILE:LINE:COLUMN" of its entry */
+} dlrm_categorical;
+
+enum { DLRM_TRAIN_SPLIT, DLRM_TEST_SPLIT, DLRM_SPLITS };
+
+typedef struct dlrm_split_files { /* paths from the working directory */
+    bool present;
+    int64_t rows; /* filled by dlrm_feature_spec_check */
+    char *label, *dense; /* dense NULL: no numerical features */
+    char **ids, **offsets; /* [n_categorical]; offsets[j] NULL: fixed hotness */
+} dlrm_split_files;
+
+typedef struct dlrm_feature_spec {
+    char *path; /* of the description */
+    int n_dense;
+    dlrm_elem dense_dtype, label_dtype;
+    int n_categorical; /* in the order of channel_spec.categorical */
+    dlrm_categorical *categorical;
+    dlrm_split_files split[DLRM_SPLITS];
+} dlrm_feature_spec;
+
+/* `folder` is data.path. DLRM_E_INPUT names file, line and column. File names that are absolute or leave the folder
+ * are refused. */
+dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out) DLRM_MUST_USE;
+/* Sizes of all files of all splits against each other, by rows; fills rows. Names the file, its bytes, the bytes per
+ * row and the rows that the others have. Offsets files: rows+1 values from 0 to the ids file's count. */
+dlrm_status dlrm_feature_spec_check(dlrm_feature_spec *spec) DLRM_MUST_USE;
+void dlrm_feature_spec_clear(dlrm_feature_spec *spec);

@@ -1,0 +1,38 @@
+/* The model, resolved: tables expanded and named, inputs (categorical features) in order with their table, hotness and
+ * combiner, widths computed and checked. Made from the config and, for file formats, the data's description. */
+#pragma once
+#include "config/config.h"
+#include "config/feature_spec.h"
+
+typedef struct dlrm_table {
+    char *name;
+    int64_t rows;
+    int dim;
+} dlrm_table;
+
+typedef struct dlrm_input {
+    int table;
+    int hotness; /* ids per sample; the maximum where variable */
+    bool variable;
+    dlrm_combiner combiner;
+    char *name; /* the data's feature name, or the table's (table.k for its k-th input where it has several) */
+} dlrm_input;
+
+typedef struct dlrm_model_spec {
+    int dense_features;
+    dlrm_int_list bottom, top; /* layer output widths */
+    dlrm_interaction interaction;
+    int pool_stride, cross_layers, cross_rank;
+    int n_tables, n_inputs;
+    dlrm_table *tables;
+    dlrm_input *inputs;
+    int bottom_width;   /* of vector 0: bottom output, else dense_features; 0 = no such vector */
+    int vectors_width;  /* sum of the inputs' widths */
+    int interaction_width; /* input of the top MLP */
+    int64_t table_elements, mlp_elements;
+} dlrm_model_spec;
+
+/* data: NULL for synthetic. Checks design rules on names, counts, hotness agreement between config and data, rows
+ * against cardinalities, number of features, dot widths, dense_features against the data. */
+dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_spec *data, dlrm_model_spec *out) DLRM_MUST_USE;
+void dlrm_model_spec_clear(dlrm_model_spec *spec);

@@ -1,0 +1,61 @@
+/* Batches. A dataset has two splits of rows; a reader walks one split in global batches and gives each rank what it
+ * needs: labels and dense values of its own samples, and for all samples of the batch the ids of the inputs whose
+ * tables it holds (model-parallel input: nothing is exchanged). Sources: split-binary files, or a synthetic generator
+ * that makes row r the same on any number of ranks. A reader has a thread that reads, converts and checks ahead. */
+#pragma once
+#include "config/spec.h"
+
+typedef struct dlrm_ids {
+    int64_t *ids;     /* [count], each in [0, rows of the table) */
+    int64_t *offsets; /* variable hotness: [B+1], sample s's bag is ids[offsets[s]] … ids[offsets[s+1]-1]; else NULL and
+                         the bag is ids[s*hotness] … */
+    int64_t count;
+} dlrm_ids;
+
+typedef struct dlrm_batch {
+    int64_t first_row;   /* of the split */
+    int64_t size;        /* B: samples of the global batch; the last one of a split may be short */
+    int64_t begin, own;  /* this rank's samples are [begin, begin+own) */
+    float *dense;        /* [own][dense_features] */
+    float *labels;       /* [own], 0 or 1 */
+    dlrm_ids *inputs;    /* [n_inputs of the model]; only those that the rank holds are filled */
+    int64_t clamped;     /* ids set to row 0 under index_check: clamp, in this batch on this rank */
+    dlrm_status status;  /* bad data or a failed read: then every value is valid but meaningless (zeros) */
+    char message[1024];
+} dlrm_batch;
+
+typedef struct dlrm_dataset dlrm_dataset;
+typedef struct dlrm_reader dlrm_reader;
+
+typedef struct dlrm_reader_args {
+    int split;
+    int64_t batch_size;
+    int64_t max_rows;        /* 0: all; else the first so many rows are one epoch */
+    int64_t first_batch;     /* start here (resume); counted over epochs */
+    int64_t epochs;          /* 0: endless */
+    bool deterministic;      /* cut of the batch over ranks: dlrm_cut_samples (below) */
+    int64_t chunks;
+    int rank, ranks;
+    const bool *wanted;      /* [n_inputs]: ids needed here */
+} dlrm_reader_args;
+
+/* Opens and cross-checks the files (split_binary) or sets up the generator (synthetic). The spec is borrowed.
+ * feature_spec NULL for synthetic. */
+dlrm_status dlrm_dataset_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_feature_spec *files,
+                              dlrm_dataset **out) DLRM_MUST_USE;
+void dlrm_dataset_close(dlrm_dataset **d);
+int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split); /* 0: no such split */
+/* Bytes that one rank reads per epoch for these args: what --check predicts; 0 for synthetic. */
+int64_t dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args);
+
+/* All memory of a reader is taken here, for the largest batch. Starts its thread. */
+dlrm_status dlrm_reader_open(dlrm_dataset *d, const dlrm_reader_args *args, dlrm_reader **out) DLRM_MUST_USE;
+void dlrm_reader_close(dlrm_reader **r);
+/* The next batch, valid until the next call; NULL at the end of the last epoch. *epoch_end: this is an epoch's last.
+ * Bad data is in batch->status, so that all ranks can agree on it. */
+const dlrm_batch *dlrm_reader_next(dlrm_reader *r, bool *epoch_end);
+int64_t dlrm_reader_bytes(const dlrm_reader *r); /* file bytes read so far (of batches handed out) */
+
+/* Which samples of a batch of B belong to a rank. Default: [rank*B/ranks, (rank+1)*B/ranks). Deterministic: the batch
+ * is cut into `chunks` pieces [k*B/chunks, (k+1)*B/chunks) and rank r has chunks [r*chunks/ranks, (r+1)*chunks/ranks). */
+void dlrm_cut_samples(int64_t B, int rank, int ranks, bool deterministic, int64_t chunks, int64_t *begin, int64_t *own);
