@@ -1,6 +1,7 @@
 /* YAML as a tree that remembers where everything stood. Built on libyaml; anchors and aliases are resolved (an alias
- * is the very same node, so a document with aliases is a DAG and costs no copies). Duplicate keys, several documents,
- * an alias to an enclosing node, nesting beyond 64 levels and files beyond the given size are errors. */
+ * is the very same node, so a document with aliases is a DAG and costs no copies: who walks it bounds his own work).
+ * Duplicate keys, several documents, tags, an alias to an enclosing node, nesting beyond 64 levels, more than 1024
+ * anchors and files beyond the given size are errors. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,7 +14,7 @@ typedef struct dlrm_yaml {
     dlrm_yaml_kind kind;
     const char *file;         /* as given by the user; an override's nodes have "command line" */
     int line, column;         /* from 1; 0 in nodes that stood in no file */
-    bool quoted;              /* scalar: '…' or "…", so always text */
+    bool quoted;              /* scalar: '…' or "…" (or a block of text), so always text */
     char *text;               /* scalar */
     int n;                    /* list, map: number of items */
     struct dlrm_yaml **items; /* list: [n]; map: the values */
@@ -25,10 +26,14 @@ typedef struct dlrm_yaml_doc {
     struct dlrm_yaml_pool *pool; /* owns every node */
 } dlrm_yaml_doc;
 
-/* An empty document gives an empty map. Errors are DLRM_E_INPUT, "FILE:LINE:COLUMN: what is wrong". */
+/* An empty document gives an empty map. Errors are DLRM_E_INPUT, "FILE:LINE:COLUMN: what is wrong"; *out is then {0}. */
 dlrm_status dlrm_yaml_load(const char *path, int64_t max_bytes, dlrm_yaml_doc *out) DLRM_MUST_USE;
 /* Parses `text`; `name` stands for the file in messages. */
 dlrm_status dlrm_yaml_parse(const char *name, const char *text, size_t bytes, dlrm_yaml_doc *out) DLRM_MUST_USE;
+/* Sets the value at `path` (keys and list indices joined by dots) to `text`, parsed as YAML, for `key.path=value` on the
+ * command line. Missing maps are made; list elements must exist. Shared nodes are copied first, so that an alias
+ * elsewhere keeps its value. Errors: "command line: PATH: …". */
+dlrm_status dlrm_yaml_override(dlrm_yaml_doc *doc, const char *path, const char *text) DLRM_MUST_USE;
 void dlrm_yaml_clear(dlrm_yaml_doc *doc); /* copes with {0} */
 
 /* A map's value, or NULL. */
@@ -43,5 +48,6 @@ bool dlrm_yaml_float(const dlrm_yaml *node, double *out);
 bool dlrm_yaml_bool(const dlrm_yaml *node, bool *out);
 /* "FILE:LINE:COLUMN: " + message, as DLRM_E_INPUT. */
 dlrm_status dlrm_yaml_fail(const dlrm_yaml *node, const char *fmt, ...) DLRM_PRINTF(2, 3);
-/* "map", "list", "null", "true" or the text itself cut to 60 characters: what was found, for messages. */
+/* "map", "list", "null", "true" or the text itself cut to 60 characters, unprintable ones as '?': what was found, for
+ * messages. */
 const char *dlrm_yaml_describe(const dlrm_yaml *node, char *buf, size_t bytes);
