@@ -1,5 +1,5 @@
 /* A split-binary folder's description: feature_spec.yaml (NVIDIA DeepLearningExamples' layout with our hotness keys), or
- * Merlin's model_size.json where there is no such file. Parsing checks the description alone; dlrm_feature_spec_check
+ * Merlin's model_size.json where there is no such file. Loading checks the description alone; dlrm_feature_spec_check
  * looks at the files it names. */
 #pragma once
 #include <stdbool.h>
@@ -18,7 +18,7 @@ typedef struct dlrm_categorical {
     bool has_hotness;     /* the spec says hotness or max_hotness */
     int hotness;          /* ids per row; the maximum where variable; 1 where not given */
     bool variable;
-    const char *where;    /* "FILE:LINE:COLUMN" of its entry */
+    const char *where;    /* "FILE:LINE:COLUMN" of its entry ("FILE: KEY" in model_size.json) */
 } dlrm_categorical;
 
 enum { DLRM_TRAIN_SPLIT, DLRM_TEST_SPLIT, DLRM_SPLITS };
@@ -45,4 +45,11 @@ dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out) D
 /* Sizes of all files of all splits against each other, by rows; fills rows. Names the file, its bytes, the bytes per
  * row and the rows that the others have. Offsets files: rows+1 values from 0 to the ids file's count. */
 dlrm_status dlrm_feature_spec_check(dlrm_feature_spec *spec) DLRM_MUST_USE;
-void dlrm_feature_spec_clear(dlrm_feature_spec *spec);
+void dlrm_feature_spec_clear(dlrm_feature_spec *spec); /* copes with {0} */
+
+/* The two descriptions as text that is in memory already; `path` stands for the file in messages. The second leaves
+ * the numerical features out, for model_size.json does not speak of them: load counts them in the files. */
+dlrm_status dlrm_feature_spec_parse_yaml(const char *folder, const char *path, const char *text, size_t bytes,
+                                         dlrm_feature_spec *out) DLRM_MUST_USE;
+dlrm_status dlrm_feature_spec_parse_sizes(const char *folder, const char *path, const char *text, size_t bytes,
+                                          dlrm_feature_spec *out) DLRM_MUST_USE;
