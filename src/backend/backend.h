@@ -142,7 +142,7 @@ typedef struct dlrm_dense_update_args {
 } dlrm_dense_update_args;
 
 typedef struct dlrm_table_init_args {
-    float *weight;          /* [rows, dim] = uniform in ±√(1/all_rows) */
+    float *weight;          /* [rows, dim] = uniform in ±scale */
     int64_t first, n;       /* elements [first, first+n) of the whole table go to weight[0…n) */
     uint64_t seed, stream;
     double scale;           /* √(1/rows) */
@@ -181,6 +181,7 @@ typedef struct dlrm_backend_args {
     bool pinned;   /* see above */
     int max_width; /* largest layer input */
     int max_leaves;
+    int max_slots, max_vector; /* of an interaction: slots, widest slot */
 } dlrm_backend_args;
 
 dlrm_status dlrm_cpu_backend_open(const dlrm_backend_args *args, dlrm_backend *out) DLRM_MUST_USE;

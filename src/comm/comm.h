@@ -33,6 +33,8 @@ void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n); /* in place */
 void dlrm_comm_max_f64(dlrm_comm *c, double *values, int64_t n);  /* in place */
 /* Blocks by rank: block p of send is bytes [send_at[p], send_at[p+1]), offsets have ranks+1 entries. */
 void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
-/* The per-step pulse: a small all-gather started now, finished later, overlapping the step. One in flight. */
+/* In place: rank p's elements [at[p], at[p+1]) go to everyone. */
+void dlrm_comm_allgatherv_f32(dlrm_comm *c, float *data, const int64_t *at);
+/* The per-step pulse: a small maximum started now, finished later, overlapping the step. One in flight. */
 void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value);
 int64_t dlrm_comm_pulse_finish(dlrm_comm *c, int *who); /* the largest value (and its lowest rank) */

@@ -1,0 +1,94 @@
+/* The CPU backend: memory is the host's, ops run to their end where they are called. */
+#include "backend/cpu/cpu.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "backend/cpu/gemm.h"
+#include "base/mem.h"
+
+static dlrm_status cpu_alloc(dlrm_backend *be, int64_t count, size_t size, const char *what, void *out)
+{
+    (void)be;
+    return dlrm_alloc(count, size, what, out);
+}
+
+static void cpu_release(dlrm_backend *be, void *p)
+{
+    (void)be;
+    dlrm_free(p);
+}
+
+static void cpu_upload(dlrm_backend *be, void *to, const void *from_host, size_t bytes)
+{
+    (void)be;
+    memcpy(to, from_host, bytes);
+}
+
+static void cpu_download(dlrm_backend *be, void *to_host, const void *from, size_t bytes)
+{
+    (void)be;
+    memcpy(to_host, from, bytes);
+}
+
+static void cpu_fill(dlrm_backend *be, float *p, int64_t n, float value)
+{
+#pragma omp parallel for num_threads(cpu_of(be)->threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) p[i] = value;
+}
+
+static void cpu_close(dlrm_backend *be)
+{
+    cpu_impl *c = cpu_of(be);
+    if (!c) return;
+    for (int t = 0; c->scratch && t < c->threads; t++) dlrm_free(&c->scratch[t]);
+    dlrm_free(&c->scratch);
+    dlrm_free(&be->impl);
+}
+
+static const dlrm_backend_ops cpu_ops = {
+    .name = "cpu",
+    .alloc = cpu_alloc,
+    .release = cpu_release,
+    .upload = cpu_upload,
+    .download = cpu_download,
+    .linear_forward = cpu_linear_forward,
+    .linear_backward = cpu_linear_backward,
+    .interact_forward = cpu_interact_forward,
+    .interact_backward = cpu_interact_backward,
+    .loss = cpu_loss,
+    .shard_open = cpu_shard_open,
+    .shard_close = cpu_shard_close,
+    .lookup = cpu_lookup,
+    .sort = cpu_sort,
+    .update = cpu_update,
+    .dense_update = cpu_dense_update,
+    .table_init = cpu_table_init,
+    .fill = cpu_fill,
+    .close = cpu_close,
+};
+
+dlrm_status dlrm_cpu_backend_open(const dlrm_backend_args *args, dlrm_backend *out)
+{
+    dlrm_status st;
+    *out = (dlrm_backend){&cpu_ops, NULL};
+    TRY(dlrm_alloc(1, sizeof(cpu_impl), "CPU backend", &out->impl));
+    cpu_impl *c = cpu_of(out);
+    c->threads = args->threads;
+    c->pinned = args->pinned;
+    c->max_width = args->max_width;
+    while (1 << c->levels < args->max_leaves) c->levels++;
+    c->levels++;
+    c->scratch_floats = (int64_t)c->levels * CPU_WEIGHT_TILE * (c->max_width + 1);
+    int64_t interact = cpu_interact_scratch(args->max_slots, args->max_vector);
+    if (interact > c->scratch_floats) c->scratch_floats = interact;
+    TRY_TO(fail, st, dlrm_alloc(c->threads, sizeof *c->scratch, "CPU backend", &c->scratch));
+    for (int t = 0; t < c->threads; t++)
+        TRY_TO(fail, st, dlrm_alloc(c->scratch_floats, sizeof(float), "CPU backend's scratch", &c->scratch[t]));
+    omp_set_num_threads(c->threads);
+    dlrm_gemm_init();
+    return DLRM_OK;
+fail:
+    cpu_close(out);
+    return st;
+}

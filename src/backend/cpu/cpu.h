@@ -1,0 +1,45 @@
+/* Inside the CPU backend: what its files share. Threads are OpenMP threads over pieces of the batch, tiles of a weight
+ * gradient, or pieces of the sorted ids; each piece runs on one thread, so results do not depend on their number. */
+#pragma once
+#include "backend/backend.h"
+
+typedef struct cpu_impl {
+    int threads;
+    bool pinned;
+    int max_width, levels;
+    float **scratch; /* [threads]: for linear_backward (tiles of partial sums) and interact (a sample's vectors) */
+    int64_t scratch_floats;
+} cpu_impl;
+
+static inline cpu_impl *cpu_of(dlrm_backend *be)
+{
+    return (cpu_impl *)be->impl;
+}
+
+/* Hot loops are compiled for AVX-512, AVX2 and plain x86-64, and chosen when the program starts. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#define CPU_HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CPU_HOT
+#endif
+
+void cpu_linear_forward(dlrm_backend *, const dlrm_linear_forward_args *);
+void cpu_linear_backward(dlrm_backend *, const dlrm_linear_backward_args *);
+void cpu_interact_forward(dlrm_backend *, const dlrm_interact_args *);
+void cpu_interact_backward(dlrm_backend *, const dlrm_interact_args *);
+void cpu_loss(dlrm_backend *, const dlrm_loss_args *);
+dlrm_status cpu_shard_open(dlrm_backend *, dlrm_shard *);
+void cpu_shard_close(dlrm_backend *, dlrm_shard *);
+void cpu_lookup(dlrm_backend *, const dlrm_lookup_args *);
+void cpu_sort(dlrm_backend *, const dlrm_lookup_args *);
+void cpu_update(dlrm_backend *, const dlrm_update_args *);
+void cpu_dense_update(dlrm_backend *, const dlrm_dense_update_args *);
+void cpu_table_init(dlrm_backend *, const dlrm_table_init_args *);
+
+/* One application of a rule to n elements whose gradient is known. s0, s1: state of these elements; with
+ * rowwise_adagrad the n elements are one row and s0 is its single value. */
+void cpu_rule_apply(const dlrm_rule *rule, int64_t n, float *w, const float *g, float *s0, float *s1);
+
+/* Room that one thread needs for a sample of an interaction. */
+int64_t cpu_interact_scratch(int slots, int max_width);
+enum { CPU_WEIGHT_TILE = 64 }; /* rows of a weight gradient that one thread makes at a time */

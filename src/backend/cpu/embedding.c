@@ -1,0 +1,274 @@
+/* Embedding tables: pooled lookup, and the update of the rows a batch touched. For the update each table's (row, bag)
+ * pairs are radix-sorted by row; the sort is stable and the pairs start in (sample, input, position) order, so a row's
+ * gradients are summed in an order that the batch alone fixes. One read and one write per touched row. */
+#include "backend/cpu/cpu.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { PIECE = 2048, MAX_DIGIT = 11, AHEAD = 8, SUM_BLOCK = 256 };
+
+/* A table's part of the work space. A pair is row << bag_bits | bag, bag = sample * n_inputs + k for the table's k-th
+ * input. */
+typedef struct table_work {
+    int n_inputs, *inputs; /* of the shard, that look into this table */
+    uint64_t *pairs, *other;
+    int64_t count, capacity;
+    int bag_bits, row_bits;
+    int64_t pieces; /* of the update */
+} table_work;
+
+typedef struct shard_work {
+    table_work *tables;
+    int64_t *first_piece; /* [n_tables+1] */
+    float **row;          /* [threads]: two rows of scratch each */
+} shard_work;
+
+static int bits_for(uint64_t values)
+{
+    int bits = 0;
+    while (bits < 64 && values > (uint64_t)1 << bits) bits++;
+    return bits;
+}
+
+dlrm_status cpu_shard_open(dlrm_backend *be, dlrm_shard *s)
+{
+    const cpu_impl *c = cpu_of(be);
+    shard_work *w;
+    TRY(dlrm_alloc(1, sizeof *w, "embedding work space", &s->work));
+    w = s->work;
+    TRY(dlrm_alloc(s->n_tables, sizeof *w->tables, "embedding work space", &w->tables));
+    TRY(dlrm_alloc(s->n_tables + 1, sizeof *w->first_piece, "embedding work space", &w->first_piece));
+    TRY(dlrm_alloc(c->threads, sizeof *w->row, "embedding work space", &w->row));
+    int max_dim = 1;
+    for (int t = 0; t < s->n_tables; t++) {
+        table_work *tw = &w->tables[t];
+        if (s->tables[t].dim > max_dim) max_dim = s->tables[t].dim;
+        TRY(dlrm_alloc(s->n_inputs, sizeof *tw->inputs, "embedding work space", &tw->inputs));
+        for (int j = 0; j < s->n_inputs; j++)
+            if (s->inputs[j].table == t) {
+                tw->inputs[tw->n_inputs++] = j;
+                tw->capacity += s->max_batch * s->inputs[j].hotness;
+            }
+        tw->bag_bits = bits_for((uint64_t)s->max_batch * (uint64_t)tw->n_inputs);
+        tw->row_bits = bits_for((uint64_t)s->tables[t].rows);
+        if (tw->bag_bits + tw->row_bits > 64)
+            return FAIL(DLRM_E_INPUT, "a table of %lld rows and %d inputs is too large for a batch of %lld samples",
+                        (long long)s->tables[t].rows, tw->n_inputs, (long long)s->max_batch);
+        TRY(dlrm_alloc(tw->capacity, sizeof *tw->pairs, "sorted ids", &tw->pairs));
+        TRY(dlrm_alloc(tw->capacity, sizeof *tw->other, "sorted ids", &tw->other));
+    }
+    for (int t = 0; t < c->threads; t++) TRY(dlrm_alloc(2 * max_dim, sizeof(float), "embedding work space", &w->row[t]));
+    return DLRM_OK;
+}
+
+void cpu_shard_close(dlrm_backend *be, dlrm_shard *s)
+{
+    shard_work *w = s->work;
+    if (!w) return;
+    for (int t = 0; w->tables && t < s->n_tables; t++) {
+        dlrm_free(&w->tables[t].inputs);
+        dlrm_free(&w->tables[t].pairs);
+        dlrm_free(&w->tables[t].other);
+    }
+    for (int t = 0; w->row && t < cpu_of(be)->threads; t++) dlrm_free(&w->row[t]);
+    dlrm_free(&w->tables);
+    dlrm_free(&w->first_piece);
+    dlrm_free(&w->row);
+    dlrm_free(&s->work);
+}
+
+static int64_t bag_begin(const dlrm_bags *b, const dlrm_shard_input *in, int64_t sample)
+{
+    return b->offsets ? b->offsets[sample] : sample * in->hotness;
+}
+
+/* --- lookup --- */
+
+CPU_HOT static void add_row(float *into, const float *row, int dim)
+{
+    for (int d = 0; d < dim; d++) into[d] += row[d];
+}
+
+CPU_HOT static void scale_row(float *v, float by, int dim)
+{
+    for (int d = 0; d < dim; d++) v[d] *= by;
+}
+
+static void prefetch_row(const float *row, int dim)
+{
+    const char *p = (const char *)row, *end = p + (dim < 64 ? dim : 64) * sizeof *row;
+    for (; p < end; p += 64) __builtin_prefetch(p);
+}
+
+static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t begin,
+                         int64_t end)
+{
+    const dlrm_table_shard *t = &a->shard->tables[in->table];
+    const int dim = t->dim;
+    for (int64_t s = begin; s < end; s++) {
+        float *v = a->pooled + s * a->shard->width + in->column;
+        int64_t i = bag_begin(bags, in, s), stop = bag_begin(bags, in, s + 1), n = stop - i;
+        if (i + AHEAD < bags->count) prefetch_row(t->weight + bags->ids[i + AHEAD] * dim, dim);
+        if (n == 0) {
+            memset(v, 0, (size_t)dim * sizeof *v);
+            continue;
+        }
+        memcpy(v, t->weight + bags->ids[i++] * dim, (size_t)dim * sizeof *v);
+        for (; i < stop; i++) {
+            if (i + AHEAD < bags->count) prefetch_row(t->weight + bags->ids[i + AHEAD] * dim, dim);
+            add_row(v, t->weight + bags->ids[i] * dim, dim);
+        }
+        if (in->mean && n > 1) scale_row(v, 1.0f / (float)n, dim);
+    }
+}
+
+void cpu_lookup(dlrm_backend *be, const dlrm_lookup_args *a)
+{
+    const int64_t block = 128, blocks = (a->B + block - 1) / block;
+#pragma omp parallel for collapse(2) schedule(dynamic, 4) num_threads(cpu_of(be)->threads)
+    for (int64_t k = 0; k < blocks; k++)
+        for (int j = 0; j < a->shard->n_inputs; j++)
+            lookup_input(a, &a->shard->inputs[j], &a->bags[j], k * block, (k + 1) * block < a->B ? (k + 1) * block : a->B);
+}
+
+/* --- sort --- */
+
+static void make_pairs(const dlrm_lookup_args *a, table_work *w)
+{
+    int64_t n = 0;
+    uint64_t bag = 0;
+    for (int64_t s = 0; s < a->B; s++)
+        for (int k = 0; k < w->n_inputs; k++, bag++) {
+            const dlrm_shard_input *in = &a->shard->inputs[w->inputs[k]];
+            const dlrm_bags *b = &a->bags[w->inputs[k]];
+            for (int64_t i = bag_begin(b, in, s), end = bag_begin(b, in, s + 1); i < end; i++)
+                w->pairs[n++] = (uint64_t)b->ids[i] << w->bag_bits | bag;
+        }
+    DLRM_ASSERT(n <= w->capacity);
+    w->count = n;
+}
+
+/* Least significant digit first, over the row's bits alone. */
+static void sort_pairs(table_work *w)
+{
+    int64_t at[1 << MAX_DIGIT];
+    int fit = bits_for((uint64_t)w->count) + 1, most = fit < 4 ? 4 : fit > MAX_DIGIT ? MAX_DIGIT : fit;
+    int passes = (w->row_bits + most - 1) / most, digit = passes ? (w->row_bits + passes - 1) / passes : 0;
+    for (int pass = 0; pass < passes; pass++) {
+        const int shift = w->bag_bits + pass * digit;
+        const uint64_t mask = ((uint64_t)1 << digit) - 1;
+        memset(at, 0, sizeof *at << digit);
+        for (int64_t i = 0; i < w->count; i++) at[w->pairs[i] >> shift & mask]++;
+        int64_t sum = 0;
+        for (uint64_t d = 0; d <= mask; d++) {
+            int64_t n = at[d];
+            at[d] = sum;
+            sum += n;
+        }
+        for (int64_t i = 0; i < w->count; i++) w->other[at[w->pairs[i] >> shift & mask]++] = w->pairs[i];
+        uint64_t *swap = w->pairs;
+        w->pairs = w->other;
+        w->other = swap;
+    }
+}
+
+void cpu_sort(dlrm_backend *be, const dlrm_lookup_args *a)
+{
+    shard_work *w = a->shard->work;
+#pragma omp parallel for schedule(dynamic) num_threads(cpu_of(be)->threads)
+    for (int t = 0; t < a->shard->n_tables; t++) {
+        make_pairs(a, &w->tables[t]);
+        sort_pairs(&w->tables[t]);
+    }
+    for (int t = 0; t < a->shard->n_tables; t++)
+        w->first_piece[t + 1] = w->first_piece[t] + (w->tables[t].count + PIECE - 1) / PIECE;
+}
+
+/* --- update --- */
+
+CPU_HOT static void add_scaled(float *into, const float *g, float by, int dim)
+{
+    for (int d = 0; d < dim; d++) into[d] += by * g[d];
+}
+
+/* The gradient of one row from its pairs [i, end): in order, in blocks of SUM_BLOCK so that long runs stay accurate.
+ * Returns where it is: `sum`, or the one gradient itself. */
+static const float *row_gradient(const dlrm_update_args *a, const table_work *w, int64_t i, int64_t end, int dim,
+                                 float *sum, float *block)
+{
+    const uint64_t mask = ((uint64_t)1 << w->bag_bits) - 1;
+    float *into = end - i > SUM_BLOCK ? block : sum;
+    bool first = true;
+    for (int64_t at = i; at < end; at++) {
+        uint64_t bag = w->pairs[at] & mask;
+        int64_t s = (int64_t)(w->n_inputs == 1 ? bag : bag / (uint64_t)w->n_inputs);
+        int j = w->inputs[w->n_inputs == 1 ? 0 : bag % (uint64_t)w->n_inputs];
+        const dlrm_shard_input *in = &a->shard->inputs[j];
+        const float *g = a->d_pooled + s * a->shard->width + in->column;
+        int64_t n = bag_begin(&a->bags[j], in, s + 1) - bag_begin(&a->bags[j], in, s);
+        float by = in->mean ? 1.0f / (float)n : 1.0f;
+        if (end - i == 1 && by == 1.0f) return g;
+        if ((at - i) % SUM_BLOCK == 0) memset(into, 0, (size_t)dim * sizeof *into);
+        add_scaled(into, g, by, dim);
+        if (into == block && ((at - i) % SUM_BLOCK == SUM_BLOCK - 1 || at == end - 1)) {
+            if (first)
+                memcpy(sum, block, (size_t)dim * sizeof *sum);
+            else
+                add_row(sum, block, dim);
+            first = false;
+        }
+    }
+    return sum;
+}
+
+static void prefetch_update(const dlrm_update_args *a, const dlrm_table_shard *t, const table_work *w, int64_t at)
+{
+    if (at >= w->count) return;
+    uint64_t pair = w->pairs[at];
+    int64_t row = (int64_t)(pair >> w->bag_bits);
+    prefetch_row(t->weight + row * t->dim, t->dim);
+    if (t->state[0]) prefetch_row(t->state[0] + (a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * t->dim), 16);
+    if (w->n_inputs == 1) {
+        int64_t s = (int64_t)(pair & (((uint64_t)1 << w->bag_bits) - 1));
+        prefetch_row(a->d_pooled + s * a->shard->width + a->shard->inputs[w->inputs[0]].column, t->dim);
+    }
+}
+
+/* Rows whose first pair lies in [begin, end). */
+static void update_piece(const dlrm_update_args *a, int table, int64_t begin, int64_t end, float *scratch)
+{
+    const dlrm_table_shard *t = &a->shard->tables[table];
+    const table_work *w = &((shard_work *)a->shard->work)->tables[table];
+    const int dim = t->dim;
+    if (end > w->count) end = w->count;
+    int64_t i = begin;
+    if (begin > 0)
+        while (i < end && w->pairs[i] >> w->bag_bits == w->pairs[begin - 1] >> w->bag_bits) i++;
+    while (i < end) {
+        int64_t row = (int64_t)(w->pairs[i] >> w->bag_bits), stop = i + 1;
+        while (stop < w->count && (int64_t)(w->pairs[stop] >> w->bag_bits) == row) stop++;
+        prefetch_update(a, t, w, stop + AHEAD - 1);
+        const float *g = row_gradient(a, w, i, stop, dim, scratch, scratch + dim);
+        float *s0 = t->state[0], *s1 = t->state[1];
+        if (s0) s0 += a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * dim;
+        if (s1) s1 += row * dim;
+        cpu_rule_apply(&a->rule, dim, t->weight + row * dim, g, s0, s1);
+        i = stop;
+    }
+}
+
+void cpu_update(dlrm_backend *be, const dlrm_update_args *a)
+{
+    shard_work *w = a->shard->work;
+    const int64_t pieces = w->first_piece[a->shard->n_tables];
+#pragma omp parallel for schedule(dynamic) num_threads(cpu_of(be)->threads)
+    for (int64_t p = 0; p < pieces; p++) {
+        int t = 0;
+        while (w->first_piece[t + 1] <= p) t++;
+        int64_t begin = (p - w->first_piece[t]) * PIECE;
+        update_piece(a, t, begin, begin + PIECE, w->row[omp_get_thread_num()]);
+    }
+}

@@ -1,0 +1,82 @@
+/* Update rules, dense parameters, and tables' initial values. */
+#include "backend/cpu/cpu.h"
+
+#include <math.h>
+
+#include "base/rng.h"
+
+CPU_HOT static void sgd(float lr, int64_t n, float *w, const float *g)
+{
+    for (int64_t i = 0; i < n; i++) w[i] -= lr * g[i];
+}
+
+CPU_HOT static void momentum(float lr, float mu, int64_t n, float *w, const float *g, float *m)
+{
+    for (int64_t i = 0; i < n; i++) {
+        m[i] = mu * m[i] + g[i];
+        w[i] -= lr * m[i];
+    }
+}
+
+CPU_HOT static void adagrad(float lr, float eps, int64_t n, float *w, const float *g, float *a)
+{
+    for (int64_t i = 0; i < n; i++) {
+        a[i] += g[i] * g[i];
+        w[i] -= lr * g[i] / (sqrtf(a[i]) + eps);
+    }
+}
+
+CPU_HOT static void adam(const dlrm_rule *r, int64_t n, float *w, const float *g, float *m, float *v)
+{
+    const float b1 = r->beta1, b2 = r->beta2, rate = r->adam_rate, root = r->adam_root, eps = r->epsilon;
+    for (int64_t i = 0; i < n; i++) {
+        m[i] = b1 * m[i] + (1 - b1) * g[i];
+        v[i] = b2 * v[i] + (1 - b2) * (g[i] * g[i]);
+        w[i] -= rate * m[i] / (sqrtf(v[i]) * root + eps);
+    }
+}
+
+/* In double and in order: the same for any vector width. */
+static float mean_square(int64_t n, const float *g)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)g[i] * g[i];
+    return (float)(sum / (double)n);
+}
+
+void cpu_rule_apply(const dlrm_rule *r, int64_t n, float *w, const float *g, float *s0, float *s1)
+{
+    switch (r->name) {
+    case DLRM_SGD:
+        if (r->momentum != 0)
+            momentum(r->lr, r->momentum, n, w, g, s0);
+        else
+            sgd(r->lr, n, w, g);
+        break;
+    case DLRM_ADAGRAD: adagrad(r->lr, r->epsilon, n, w, g, s0); break;
+    case DLRM_ROWWISE_ADAGRAD:
+        *s0 += mean_square(n, g);
+        sgd(r->lr / (sqrtf(*s0) + r->epsilon), n, w, g);
+        break;
+    case DLRM_ADAM: adam(r, n, w, g, s0, s1); break;
+    }
+}
+
+void cpu_dense_update(dlrm_backend *be, const dlrm_dense_update_args *a)
+{
+    const int64_t block = 1 << 14;
+#pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
+    for (int64_t at = 0; at < a->n; at += block) {
+        int64_t n = a->n - at < block ? a->n - at : block;
+        cpu_rule_apply(&a->rule, n, a->w + at, a->g + at, a->state[0] ? a->state[0] + at : NULL,
+                       a->state[1] ? a->state[1] + at : NULL);
+    }
+}
+
+void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
+{
+    const float scale = (float)a->scale;
+#pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
+    for (int64_t i = 0; i < a->n; i++)
+        a->weight[i] = (2 * dlrm_rng_uniform(a->seed, a->stream, (uint64_t)(a->first + i)) - 1) * scale;
+}

@@ -1,0 +1,289 @@
+/* MPI behind comm.h: start and end, agreement, small collectives, exchange. The watchdog thread never calls MPI: it
+ * prints and leaves, which makes the launcher end the other ranks. */
+#include "comm/comm.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { MESSAGE_BYTES = 1 << 30, TAG = 7 };
+
+struct dlrm_comm_impl {
+    MPI_Comm comm;
+    MPI_Request *requests; /* [2 * ranks] */
+    int *counts, *at;      /* [ranks]: of allgatherv */
+    MPI_Request pulse;
+    int64_t pulse_value, pulse_result;
+    /* watchdog */
+    pthread_t thread;
+    bool thread_runs;
+    pthread_mutex_t lock;
+    pthread_cond_t stop_signal;
+    bool stop;
+    double timeout_s;
+    _Atomic(const char *) running; /* the collective, or NULL */
+    _Atomic double since;
+    int rank;
+};
+
+static void check(int code, const char *call)
+{
+    if (code == MPI_SUCCESS) return;
+    char why[MPI_MAX_ERROR_STRING] = "", text[MPI_MAX_ERROR_STRING + 200];
+    int n = 0;
+    MPI_Error_string(code, why, &n);
+    snprintf(text, sizeof text, "%s failed: %s", call, why);
+    dlrm_error_line(text);
+    MPI_Abort(MPI_COMM_WORLD, DLRM_E_RUNTIME);
+    _exit(DLRM_E_RUNTIME);
+}
+
+static void enter(dlrm_comm *c, const char *what)
+{
+    c->impl->since = dlrm_now();
+    c->impl->running = what;
+}
+
+static void leave(dlrm_comm *c)
+{
+    c->impl->running = NULL;
+}
+
+static void *watch(void *arg)
+{
+    struct dlrm_comm_impl *m = arg;
+    pthread_mutex_lock(&m->lock);
+    while (!m->stop) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 200 * 1000 * 1000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&m->stop_signal, &m->lock, &until);
+        const char *what = m->running;
+        /* Ranks that wait for the same silent rank notice together: they speak in turn, and the first ends the job. */
+        double turn = m->rank < 100 ? 0.3 * m->rank : 30;
+        if (what && dlrm_now() - m->since > m->timeout_s + turn) {
+            char text[300];
+            snprintf(text, sizeof text,
+                     "rank %d: %s has waited longer than parallel.timeout_s (%g s); another rank has stopped or died",
+                     m->rank, what, m->timeout_s);
+            dlrm_error_line(text);
+            _exit(DLRM_E_RUNTIME);
+        }
+    }
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* A launcher that started several processes which MPI does not see as one job. */
+static dlrm_status check_launcher(int ranks)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    for (int i = 0; i < 3 && ranks == 1; i++) {
+        const char *v = getenv(names[i]);
+        if (v && atoi(v) > 1)
+            return FAIL(DLRM_E_USAGE,
+                        "the launcher started %s processes (%s) but MPI sees one: each would train alone. Start with the "
+                        "mpirun of the MPI that dlrm-train was built with",
+                        v, names[i]);
+    }
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
+{
+    int level;
+    *out = (dlrm_comm){0};
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS || level < MPI_THREAD_FUNNELED)
+        return FAIL(DLRM_E_RUNTIME, "MPI_Init_thread failed (thread level %d)", level);
+    TRY(dlrm_alloc(1, sizeof *out->impl, "communicator", &out->impl));
+    struct dlrm_comm_impl *m = out->impl;
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm), "MPI_Comm_dup");
+    check(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    MPI_Comm_rank(m->comm, &out->rank);
+    MPI_Comm_size(m->comm, &out->ranks);
+    m->rank = out->rank;
+    m->timeout_s = 300;
+    m->pulse = MPI_REQUEST_NULL;
+    dlrm_log_init(out->rank);
+    TRY(check_launcher(out->ranks));
+    TRY(dlrm_alloc(2 * out->ranks, sizeof *m->requests, "communicator", &m->requests));
+    TRY(dlrm_alloc(out->ranks, sizeof *m->counts, "communicator", &m->counts));
+    TRY(dlrm_alloc(out->ranks, sizeof *m->at, "communicator", &m->at));
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->stop_signal, NULL);
+    if (out->ranks > 1) {
+        if (pthread_create(&m->thread, NULL, watch, m) != 0) return FAIL(DLRM_E_RUNTIME, "cannot start the watchdog thread");
+        m->thread_runs = true;
+    }
+    return DLRM_OK;
+}
+
+void dlrm_comm_set_timeout(dlrm_comm *c, double seconds)
+{
+    pthread_mutex_lock(&c->impl->lock);
+    c->impl->timeout_s = seconds;
+    pthread_mutex_unlock(&c->impl->lock);
+}
+
+void dlrm_comm_abort(dlrm_comm *c, int exit_code)
+{
+    (void)c;
+    fflush(NULL);
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _exit(exit_code);
+}
+
+void dlrm_comm_close(dlrm_comm *c)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    if (m) {
+        if (m->thread_runs) {
+            pthread_mutex_lock(&m->lock);
+            m->stop = true;
+            pthread_cond_signal(&m->stop_signal);
+            pthread_mutex_unlock(&m->lock);
+            pthread_join(m->thread, NULL);
+        }
+        dlrm_free(&m->requests);
+        dlrm_free(&m->counts);
+        dlrm_free(&m->at);
+        MPI_Comm_free(&m->comm);
+        dlrm_free(&c->impl);
+    }
+    MPI_Finalize();
+}
+
+dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who)
+{
+    int64_t worst = mine == DLRM_OK ? 0 : c->ranks - c->rank; /* the lowest failing rank has the largest */
+    enter(c, "an agreement");
+    check(MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT64_T, MPI_MAX, c->impl->comm), "MPI_Allreduce");
+    leave(c);
+    if (who) *who = -1;
+    if (worst == 0) return DLRM_OK;
+    int root = c->ranks - (int)worst;
+    struct {
+        int code;
+        char text[4096];
+    } message = {mine, ""};
+    if (root == c->rank) snprintf(message.text, sizeof message.text, "%s", dlrm_error_message());
+    dlrm_comm_bcast(c, &message, sizeof message, root);
+    if (who) *who = root;
+    return FAIL((dlrm_status)message.code, "%s", message.text);
+}
+
+void dlrm_comm_barrier(dlrm_comm *c)
+{
+    enter(c, "a barrier");
+    check(MPI_Barrier(c->impl->comm), "MPI_Barrier");
+    leave(c);
+}
+
+void dlrm_comm_bcast(dlrm_comm *c, void *data, int64_t bytes, int root)
+{
+    enter(c, "a broadcast");
+    for (int64_t at = 0; at < bytes; at += MESSAGE_BYTES) {
+        int64_t n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
+        check(MPI_Bcast((char *)data + at, (int)n, MPI_BYTE, root, c->impl->comm), "MPI_Bcast");
+    }
+    leave(c);
+}
+
+void dlrm_comm_allgather(dlrm_comm *c, const void *send, int64_t bytes, void *recv)
+{
+    DLRM_ASSERT(bytes <= INT_MAX);
+    enter(c, "an all-gather");
+    check(MPI_Allgather(send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, c->impl->comm), "MPI_Allgather");
+    leave(c);
+}
+
+void dlrm_comm_allgatherv_f32(dlrm_comm *c, float *data, const int64_t *at)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    if (c->ranks == 1) return;
+    DLRM_ASSERT(at[c->ranks] <= INT_MAX);
+    for (int p = 0; p < c->ranks; p++) {
+        m->at[p] = (int)at[p];
+        m->counts[p] = (int)(at[p + 1] - at[p]);
+    }
+    enter(c, "an all-gather of gradients");
+    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, m->counts, m->at, MPI_FLOAT, m->comm), "MPI_Allgatherv");
+    leave(c);
+    c->bytes_sent += (int64_t)m->counts[c->rank] * 4 * (c->ranks - 1);
+}
+
+void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n)
+{
+    DLRM_ASSERT(n <= INT_MAX);
+    enter(c, "a sum");
+    check(MPI_Allreduce(MPI_IN_PLACE, values, (int)n, MPI_INT64_T, MPI_SUM, c->impl->comm), "MPI_Allreduce");
+    leave(c);
+}
+
+void dlrm_comm_max_f64(dlrm_comm *c, double *values, int64_t n)
+{
+    DLRM_ASSERT(n <= INT_MAX);
+    enter(c, "a maximum");
+    check(MPI_Allreduce(MPI_IN_PLACE, values, (int)n, MPI_DOUBLE, MPI_MAX, c->impl->comm), "MPI_Allreduce");
+    leave(c);
+}
+
+/* Every pair exchanges directly, in rounds of at most MESSAGE_BYTES a message. */
+void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    const char *from = send;
+    char *to = recv;
+    int me = c->rank;
+    memcpy(to + recv_at[me], from + send_at[me], (size_t)(send_at[me + 1] - send_at[me]));
+    enter(c, "an exchange");
+    bool more = c->ranks > 1;
+    for (int64_t done = 0; more; done += MESSAGE_BYTES) {
+        int n = 0;
+        more = false;
+        for (int k = 1; k < c->ranks; k++) {
+            int source = (me - k + c->ranks) % c->ranks, target = (me + k) % c->ranks;
+            int64_t in = recv_at[source + 1] - recv_at[source] - done, out = send_at[target + 1] - send_at[target] - done;
+            more |= in > MESSAGE_BYTES || out > MESSAGE_BYTES;
+            if (in > 0)
+                check(MPI_Irecv(to + recv_at[source] + done, (int)(in < MESSAGE_BYTES ? in : MESSAGE_BYTES), MPI_BYTE, source,
+                                TAG, m->comm, &m->requests[n++]),
+                      "MPI_Irecv");
+            if (out > 0)
+                check(MPI_Isend(from + send_at[target] + done, (int)(out < MESSAGE_BYTES ? out : MESSAGE_BYTES), MPI_BYTE,
+                                target, TAG, m->comm, &m->requests[n++]),
+                      "MPI_Isend");
+        }
+        check(MPI_Waitall(n, m->requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
+    }
+    leave(c);
+    c->bytes_sent += send_at[c->ranks] - (send_at[me + 1] - send_at[me]);
+}
+
+void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    m->pulse_value = value * c->ranks + (c->ranks - 1 - c->rank); /* largest value, then lowest rank */
+    check(MPI_Iallreduce(&m->pulse_value, &m->pulse_result, 1, MPI_INT64_T, MPI_MAX, m->comm, &m->pulse), "MPI_Iallreduce");
+}
+
+int64_t dlrm_comm_pulse_finish(dlrm_comm *c, int *who)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    enter(c, "the step's pulse");
+    check(MPI_Wait(&m->pulse, MPI_STATUS_IGNORE), "MPI_Wait");
+    leave(c);
+    if (who) *who = c->ranks - 1 - (int)(m->pulse_result % c->ranks);
+    return m->pulse_result / c->ranks;
+}
