@@ -15,9 +15,9 @@ typedef struct dlrm_categorical {
     char *name;
     dlrm_elem dtype;
     int64_t cardinality;  /* rows: ids are 0 … cardinality-1 */
-    bool has_hotness;     /* the spec says hotness or max_hotness */
+    bool has_hotness;     /* the spec says hotness or max_hotness; else the config may */
     int hotness;          /* ids per row; the maximum where variable; 1 where not given */
-    bool variable;
+    bool variable;        /* max_hotness */
     const char *where;    /* "FILE:LINE:COLUMN" of its entry ("FILE: KEY" in model_size.json) */
 } dlrm_categorical;
 
@@ -27,7 +27,7 @@ typedef struct dlrm_split_files { /* paths from the working directory */
     bool present;
     int64_t rows; /* filled by dlrm_feature_spec_check */
     char *label, *dense; /* dense NULL: no numerical features */
-    char **ids, **offsets; /* [n_categorical]; offsets[j] NULL: fixed hotness */
+    char **ids, **offsets; /* [n_categorical]; offsets[j] NULL: no such file, hotness is fixed */
 } dlrm_split_files;
 
 typedef struct dlrm_feature_spec {
@@ -43,7 +43,8 @@ typedef struct dlrm_feature_spec {
  * are refused. */
 dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out) DLRM_MUST_USE;
 /* Sizes of all files of all splits against each other, by rows; fills rows. Names the file, its bytes, the bytes per
- * row and the rows that the others have. Offsets files: rows+1 values from 0 to the ids file's count. */
+ * row and the rows that the others have. Offsets files: rows+1 values from 0 to the ids file's count. Goes by the
+ * hotness in `categorical`, so dlrm_dataset_open calls it, with what config and spec say together. */
 dlrm_status dlrm_feature_spec_check(dlrm_feature_spec *spec) DLRM_MUST_USE;
 void dlrm_feature_spec_clear(dlrm_feature_spec *spec); /* copes with {0} */
 

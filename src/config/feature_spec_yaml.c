@@ -244,13 +244,14 @@ static dlrm_status parse_chunk(const parser *p, const dlrm_yaml *chunk, const ch
         return dlrm_yaml_fail(names, "%s.features: found %d names, expected 1, for %s is a %s feature", path, names->n,
                               f->name->text, channel_name[f->channel]);
 
-    bool variable = f->channel == CATEGORICAL && p->out->categorical[f->index].variable;
-    if (files->n != 1 + variable)
+    /* Where the spec is silent on hotness, an offsets file may stand here and the config say the maximum. */
+    const dlrm_categorical *c = f->channel == CATEGORICAL ? &p->out->categorical[f->index] : NULL;
+    bool may_vary = c && (c->variable || !c->has_hotness), may_be_fixed = !c || !c->variable;
+    if (files->n == 2 ? !may_vary : files->n != 1 || !may_be_fixed)
         return dlrm_yaml_fail(files, "%s.files: found %d files, expected %s", path, files->n,
-                              variable ? "2 (ids, then offsets), for its hotness varies" : "1");
+                              may_be_fixed ? "1" : "2, ids and offsets, for max_hotness is given");
     TRY(join(p, files->items[0], path, file));
-    if (variable) TRY(join(p, files->items[1], path, &split->offsets[f->index]));
-    return DLRM_OK;
+    return files->n == 2 ? join(p, files->items[1], path, &split->offsets[f->index]) : DLRM_OK;
 }
 
 static dlrm_status parse_split(const parser *p, const dlrm_yaml *chunks, int which)

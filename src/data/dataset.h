@@ -39,16 +39,17 @@ typedef struct dlrm_reader_args {
     const bool *wanted;      /* [n_inputs]: ids needed here */
 } dlrm_reader_args;
 
-/* Opens and cross-checks the files (split_binary) or sets up the generator (synthetic). The spec is borrowed.
- * feature_spec NULL for synthetic. */
+/* Opens and cross-checks the files (split_binary) or sets up the generator (synthetic). spec and files are borrowed until
+ * close. files NULL: synthetic. */
 dlrm_status dlrm_dataset_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_feature_spec *files,
                               dlrm_dataset **out) DLRM_MUST_USE;
 void dlrm_dataset_close(dlrm_dataset **d);
 int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split); /* 0: no such split */
-/* Bytes that one rank reads per epoch for these args: what --check predicts; 0 for synthetic. */
+/* Bytes that one rank reads per epoch for these args: what --check predicts; 0 for synthetic; -1: an offsets file cannot
+ * be read. */
 int64_t dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args);
 
-/* All memory of a reader is taken here, for the largest batch. Starts its thread. */
+/* All memory of a reader is taken here, for the largest batch. Starts its thread, which calls no MPI. */
 dlrm_status dlrm_reader_open(dlrm_dataset *d, const dlrm_reader_args *args, dlrm_reader **out) DLRM_MUST_USE;
 void dlrm_reader_close(dlrm_reader **r);
 /* The next batch, valid until the next call; NULL at the end of the last epoch. *epoch_end: this is an epoch's last.

@@ -1,0 +1,87 @@
+/* Datasets: which source, how many rows, and how a batch is cut over ranks. */
+#include "data/source.h"
+
+#include "base/mem.h"
+
+void dlrm_cut_samples(int64_t B, int rank, int ranks, bool deterministic, int64_t chunks, int64_t *begin, int64_t *own)
+{
+    int64_t pieces = deterministic ? chunks : ranks;
+    int64_t first = rank * pieces / ranks, end = (rank + 1) * pieces / ranks;
+    *begin = first * B / pieces;
+    *own = end * B / pieces - *begin;
+}
+
+dlrm_epoch dlrm_epoch_of(const dlrm_dataset *d, const dlrm_reader_args *args)
+{
+    int64_t rows = d->rows[args->split];
+    if (args->max_rows > 0 && args->max_rows < rows) rows = args->max_rows;
+    return (dlrm_epoch){rows, rows / args->batch_size + (rows % args->batch_size != 0)};
+}
+
+/* The files under the hotness that config and description say together. */
+static dlrm_status settle_files(dlrm_dataset *d, const dlrm_feature_spec *files)
+{
+    static const char *const split_name[DLRM_SPLITS] = {"train", "test"};
+    const dlrm_model_spec *spec = d->spec;
+    DLRM_ASSERT(spec->n_inputs == files->n_categorical);
+    d->files = *files;
+    d->files.categorical = NULL;
+    TRY(dlrm_alloc(files->n_categorical, sizeof *files->categorical, "the categorical features",
+                   &d->files.categorical));
+    for (int j = 0; j < files->n_categorical; j++) {
+        dlrm_categorical *c = &d->files.categorical[j];
+        *c = files->categorical[j];
+        c->hotness = spec->inputs[j].hotness;
+        c->variable = spec->inputs[j].variable;
+        for (int s = 0; s < DLRM_SPLITS; s++)
+            if (files->split[s].present && c->variable != (files->split[s].offsets[j] != NULL))
+                return FAIL(DLRM_E_INPUT, "%s: feature %s: source_spec.%s names %s, but its hotness is %s%d", c->where,
+                            c->name, split_name[s], c->variable ? "no offsets file" : "an offsets file",
+                            c->variable ? "variable, at most " : "", c->hotness);
+    }
+    TRY(dlrm_feature_spec_check(&d->files));
+    for (int s = 0; s < DLRM_SPLITS; s++) d->rows[s] = d->files.split[s].rows;
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_dataset_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_feature_spec *files,
+                              dlrm_dataset **out)
+{
+    dlrm_status st;
+    dlrm_dataset *d;
+    *out = NULL;
+    TRY(dlrm_alloc(1, sizeof *d, "a dataset", &d));
+    d->spec = spec;
+    d->clamp = cfg->data.clamp;
+    if (files) {
+        d->source = &dlrm_split_binary_source;
+        TRY_TO(fail, st, settle_files(d, files));
+    } else {
+        d->source = &dlrm_synthetic_source;
+        TRY_TO(fail, st, dlrm_synthetic_make(cfg, spec, &d->synthetic));
+        for (int s = 0; s < DLRM_SPLITS; s++) d->rows[s] = cfg->data.synthetic.batches * cfg->train.batch_size;
+    }
+    *out = d;
+    return DLRM_OK;
+fail:
+    dlrm_dataset_close(&d);
+    return st;
+}
+
+void dlrm_dataset_close(dlrm_dataset **d)
+{
+    if (!*d) return;
+    dlrm_synthetic_free(&(*d)->synthetic);
+    dlrm_free(&(*d)->files.categorical);
+    dlrm_free(d);
+}
+
+int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split)
+{
+    return d->rows[split];
+}
+
+int64_t dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
+{
+    return d->source->epoch_bytes(d, args);
+}

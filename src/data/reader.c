@@ -1,0 +1,237 @@
+/* A reader: a thread that fills a ring of batches ahead of the trainer. Batch number q, counted over epochs, stands in
+ * slot q % n_slots. The trainer holds the batch handed out last; the thread may fill all other slots. A ring as long as
+ * an epoch lets a source whose batches are dear make each of them once. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "data/source.h"
+
+enum { MIN_SLOTS = 3, KEPT_SHARE = 32 /* a kept epoch takes at most 1/32 of the machine's memory */ };
+
+typedef struct slot {
+    dlrm_batch batch;
+    char *values;  /* all that the batch points to */
+    int64_t bytes; /* read from files to fill it */
+    bool kept;     /* filled, and never to be filled again */
+} slot;
+
+struct dlrm_reader {
+    const dlrm_dataset *d;
+    dlrm_reader_args args;
+    bool *wanted;
+    void *state; /* of the source */
+    dlrm_epoch epoch;
+    int64_t end; /* number after the last batch of the last epoch */
+    int n_slots;
+    slot *slots;
+    int64_t slot_bytes;
+    bool keep;
+
+    bool started;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards the next three; a slot belongs to the side that they say */
+    pthread_cond_t changed;
+    int64_t filled, handed; /* number of the next batch to fill, to hand out */
+    bool stop;
+
+    int64_t bytes; /* the trainer's side */
+};
+
+/* --- memory --- */
+
+/* Lays a batch out in one block at `at` and returns the block's size; b and `at` NULL: measures it. */
+static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *at)
+{
+    const dlrm_model_spec *spec = r->d->spec;
+    int64_t used = 0;
+#define PLACE(pointer, count)                                                                                          \
+    do {                                                                                                               \
+        if (at) (pointer) = (void *)(at + used);                                                                       \
+        used += ((count) * (int64_t)sizeof *(pointer) + 63) / 64 * 64;                                                 \
+    } while (0)
+    PLACE(b->labels, own);
+    PLACE(b->dense, own * spec->dense_features);
+    for (int j = 0; j < spec->n_inputs; j++) {
+        if (!r->wanted[j]) continue;
+        if (spec->inputs[j].variable) PLACE(b->inputs[j].offsets, r->args.batch_size + 1);
+        PLACE(b->inputs[j].ids, r->args.batch_size * spec->inputs[j].hotness);
+    }
+#undef PLACE
+    return used;
+}
+
+/* The most samples of a batch that this rank owns: a short last batch can be cut so that it has one more. */
+static int64_t max_own(const dlrm_reader_args *a, int64_t last)
+{
+    int64_t begin, of_full, of_last;
+    dlrm_cut_samples(a->batch_size, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &of_full);
+    dlrm_cut_samples(last, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &of_last);
+    return of_full > of_last ? of_full : of_last;
+}
+
+static dlrm_status take_memory(dlrm_reader *r)
+{
+    int n_inputs = r->d->spec->n_inputs;
+    int64_t own = max_own(&r->args, r->epoch.rows % r->args.batch_size);
+    r->slot_bytes = lay_out(r, own, NULL, NULL);
+    r->n_slots = MIN_SLOTS;
+    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    if (r->d->source->keeps && r->epoch.batches <= memory / KEPT_SHARE / (r->slot_bytes + (int64_t)sizeof(slot))) {
+        r->keep = true; /* a whole number of epochs, so that a slot always stands for the same batch */
+        r->n_slots = (int)(r->epoch.batches * ((MIN_SLOTS + r->epoch.batches - 1) / r->epoch.batches));
+    }
+    TRY(dlrm_alloc(r->n_slots, sizeof *r->slots, "the batches read ahead", &r->slots));
+    for (int i = 0; i < r->n_slots; i++) {
+        slot *s = &r->slots[i];
+        TRY(dlrm_alloc(n_inputs, sizeof *s->batch.inputs, "a batch's inputs", &s->batch.inputs));
+        TRY(dlrm_alloc(r->slot_bytes, 1, "a batch read ahead", &s->values));
+        lay_out(r, own, &s->batch, s->values);
+    }
+    return DLRM_OK;
+}
+
+/* --- the thread --- */
+
+/* Zeros are valid labels, dense values, ids and empty bags alike. */
+static void blank(const dlrm_reader *r, slot *s)
+{
+    memset(s->values, 0, (size_t)r->slot_bytes);
+    for (int j = 0; j < r->d->spec->n_inputs; j++) {
+        const dlrm_input *input = &r->d->spec->inputs[j];
+        if (r->wanted[j]) s->batch.inputs[j].count = input->variable ? 0 : s->batch.size * input->hotness;
+    }
+}
+
+static void fill(dlrm_reader *r, slot *s, int64_t number)
+{
+    const dlrm_reader_args *a = &r->args;
+    dlrm_batch *b = &s->batch;
+    if (s->kept) return;
+    b->first_row = number % r->epoch.batches * a->batch_size;
+    b->size = r->epoch.rows - b->first_row < a->batch_size ? r->epoch.rows - b->first_row : a->batch_size;
+    dlrm_cut_samples(b->size, a->rank, a->ranks, a->deterministic, a->chunks, &b->begin, &b->own);
+    b->clamped = 0;
+    b->message[0] = '\0';
+    s->bytes = 0;
+    b->status = r->d->source->fill(r->state, b, &s->bytes);
+    s->kept = r->keep && b->status == DLRM_OK;
+    if (b->status == DLRM_OK) return;
+    snprintf(b->message, sizeof b->message, "%s", dlrm_error_message());
+    blank(r, s);
+}
+
+/* Waits until batch r->filled has a free slot; false: no more to do. */
+static bool wait_for_slot(dlrm_reader *r)
+{
+    pthread_mutex_lock(&r->mutex);
+    while (!r->stop && r->filled < r->end && r->filled >= r->handed - 1 + r->n_slots)
+        pthread_cond_wait(&r->changed, &r->mutex);
+    bool more = !r->stop && r->filled < r->end;
+    pthread_mutex_unlock(&r->mutex);
+    return more;
+}
+
+static void *read_ahead(void *arg)
+{
+    dlrm_reader *r = arg;
+    while (wait_for_slot(r)) {
+        fill(r, &r->slots[r->filled % r->n_slots], r->filled); /* only this thread changes r->filled */
+        pthread_mutex_lock(&r->mutex);
+        r->filled++;
+        pthread_cond_signal(&r->changed);
+        pthread_mutex_unlock(&r->mutex);
+    }
+    return NULL;
+}
+
+/* Signals are the main thread's. */
+static dlrm_status start_thread(dlrm_reader *r)
+{
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&r->thread, NULL, read_ahead, r);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error) return FAIL(DLRM_E_RUNTIME, "cannot start the reader's thread: %s", strerror(error));
+    r->started = true;
+    return DLRM_OK;
+}
+
+/* --- the trainer's side --- */
+
+static dlrm_status set_up(dlrm_reader *r, const dlrm_reader_args *args)
+{
+    int n = r->d->spec->n_inputs;
+    TRY(dlrm_alloc(n, sizeof *r->wanted, "the inputs of a reader", &r->wanted));
+    memcpy(r->wanted, args->wanted, (size_t)n * sizeof *r->wanted);
+    r->args.wanted = r->wanted;
+    r->epoch = dlrm_epoch_of(r->d, args);
+    if (args->epochs == 0 || __builtin_mul_overflow(args->epochs, r->epoch.batches, &r->end)) r->end = INT64_MAX;
+    r->filled = r->handed = args->first_batch;
+    TRY(take_memory(r));
+    TRY(r->d->source->open(r->d, &r->args, &r->state));
+    return start_thread(r);
+}
+
+dlrm_status dlrm_reader_open(dlrm_dataset *d, const dlrm_reader_args *args, dlrm_reader **out)
+{
+    *out = NULL;
+    DLRM_ASSERT(d->rows[args->split] > 0 && args->batch_size > 0);
+    dlrm_reader *r;
+    TRY(dlrm_alloc(1, sizeof *r, "a reader", &r));
+    r->d = d;
+    r->args = *args;
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->changed, NULL);
+    dlrm_status st = set_up(r, args);
+    if (st == DLRM_OK)
+        *out = r;
+    else
+        dlrm_reader_close(&r);
+    return st;
+}
+
+void dlrm_reader_close(dlrm_reader **reader)
+{
+    dlrm_reader *r = *reader;
+    if (!r) return;
+    pthread_mutex_lock(&r->mutex);
+    r->stop = true;
+    pthread_cond_signal(&r->changed);
+    pthread_mutex_unlock(&r->mutex);
+    if (r->started) pthread_join(r->thread, NULL);
+    r->d->source->close(&r->state);
+    for (int i = 0; r->slots && i < r->n_slots; i++) {
+        dlrm_free(&r->slots[i].batch.inputs);
+        dlrm_free(&r->slots[i].values);
+    }
+    dlrm_free(&r->slots);
+    dlrm_free(&r->wanted);
+    pthread_cond_destroy(&r->changed);
+    pthread_mutex_destroy(&r->mutex);
+    dlrm_free(reader);
+}
+
+const dlrm_batch *dlrm_reader_next(dlrm_reader *r, bool *epoch_end)
+{
+    *epoch_end = false;
+    if (r->handed >= r->end) return NULL;
+    pthread_mutex_lock(&r->mutex);
+    int64_t number = r->handed++; /* gives back the batch handed out before */
+    pthread_cond_signal(&r->changed);
+    while (r->filled <= number) pthread_cond_wait(&r->changed, &r->mutex);
+    pthread_mutex_unlock(&r->mutex);
+    const slot *s = &r->slots[number % r->n_slots];
+    r->bytes += s->bytes;
+    *epoch_end = (number + 1) % r->epoch.batches == 0;
+    return &s->batch;
+}
+
+int64_t dlrm_reader_bytes(const dlrm_reader *r)
+{
+    return r->bytes;
+}
