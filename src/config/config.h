@@ -1,6 +1,6 @@
 /* The settings of a run, from one YAML file and `key.path=value` overrides. Every key stands once in the table of
  * keys.c (path, type, unit, range, default, text), which drives parsing, validation, --help and docs/config.md.
- * Strings are owned by the config; NULL = null (off). */
+ * Strings belong to the config (they live in its YAML tree); NULL = null (off). */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -32,32 +32,31 @@ typedef struct dlrm_int_list {
     int *v;
 } dlrm_int_list;
 
+/* Ids per sample as written: {0}: not given; max > 0: variable, up to that many; else one feature per element. */
+typedef struct dlrm_hotness {
+    dlrm_int_list fixed;
+    int max;
+} dlrm_hotness;
+
 /* One entry of model.tables as written, before counts and lists are expanded (spec.h does that). */
 typedef struct dlrm_table_entry {
-    const dlrm_yaml *node; /* for messages */
-    char *name;            /* NULL: t<index> */
-    int64_t count;         /* 1 where not given */
-    bool has_count;
+    const char *name; /* NULL: t<index> */
+    int64_t count;    /* 0: not given, so one */
     int64_t rows;
-    int dim; /* 0: embedding_dim */
+    int64_t dim; /* 0: embedding_dim */
     dlrm_combiner combiner;
-    bool has_hotness;
-    dlrm_int_list hotness; /* one feature per element */
-    int max_hotness;       /* > 0: one feature of variable hotness */
+    dlrm_hotness hotness;
 } dlrm_table_entry;
 
 /* One entry of model.features. */
 typedef struct dlrm_feature_entry {
-    const dlrm_yaml *node;
-    char *table;
-    bool has_hotness, has_combiner;
-    int hotness;     /* fixed; 0: not given or variable */
-    int max_hotness; /* > 0: variable */
-    dlrm_combiner combiner;
+    const char *table;
+    dlrm_hotness hotness; /* at most one element */
+    int combiner;         /* a dlrm_combiner; -1: its table's */
 } dlrm_feature_entry;
 
 typedef struct dlrm_config {
-    char *path; /* of the file */
+    const char *path; /* of the file */
     dlrm_yaml_doc doc;
     dlrm_device device;
     struct {
@@ -88,7 +87,7 @@ typedef struct dlrm_config {
     } parallel;
     struct {
         dlrm_format format;
-        char *path;
+        const char *path;
         bool shuffle;
         bool clamp; /* index_check: clamp */
         struct {
@@ -106,32 +105,38 @@ typedef struct dlrm_config {
         double target_auc;   /* 0: off */
     } eval;
     struct {
-        char *path;
+        const char *path;
         int64_t every_steps;
         double every_minutes;
         int64_t keep;
-        char *resume; /* "auto", "never" or a path */
-        char *init_from, *export_to, *name_map;
+        const char *resume; /* "auto", "never" or a path */
+        const char *init_from, *export_to, *name_map;
     } checkpoint;
     struct {
-        int64_t every_steps;
-        char *jsonl;
+        int64_t every_steps; /* 0: off */
+        const char *jsonl;
         int progress; /* -1 auto, 0 off, 1 on */
-        char *tensorboard, *mlperf;
+        const char *tensorboard, *mlperf;
     } log;
 } dlrm_config;
 
 /* Reads, overrides (argument texts `key.path=value`, the value parsed as YAML), fills defaults, checks types, ranges,
  * required keys and everything that can be known without the data. Errors: DLRM_E_INPUT with
- * `FILE:LINE:COLUMN: key.path: …`, the value found, what was expected; an unknown key names the nearest valid one. */
+ * `FILE:LINE:COLUMN: key.path: …`, the value found, what was expected; an unknown key names the nearest valid one.
+ * After an error *out is {0}. */
 dlrm_status dlrm_config_load(const char *path, int n_overrides, char *const *overrides, dlrm_config *out) DLRM_MUST_USE;
-void dlrm_config_clear(dlrm_config *cfg);
+/* The same from text; `name` stands for the file. */
+dlrm_status dlrm_config_parse(const char *name, const char *text, size_t bytes, int n_overrides, char *const *overrides,
+                              dlrm_config *out) DLRM_MUST_USE;
+void dlrm_config_clear(dlrm_config *cfg); /* copes with {0} */
 
-/* Position and full key of a config value for a message: DLRM_E_INPUT "FILE:LINE:COLUMN: key.path: …" ("FILE: key.path: …"
- * where the key is not in the file). */
+/* Full key of a config value and its position (or that of the list or map it belongs in, where it was not written) for a
+ * message: DLRM_E_INPUT "FILE:LINE:COLUMN: key.path: …", "FILE: key.path: …" where nothing of it is in the file,
+ * "command line: key.path: …" for an override. */
 dlrm_status dlrm_config_fail(const dlrm_config *cfg, const char *key_path, const char *fmt, ...) DLRM_PRINTF(3, 4);
 
-/* --help [topic]: overview, or the keys below `topic` ("model", "optimizer", …, or one key); false: no such topic. */
+/* --help [topic]: overview (NULL), the keys below `topic` ("model", "optimizer.schedule", …), those called so
+ * ("batch_size"), or `markdown`: docs/config.md. false: no such topic. */
 bool dlrm_config_help(FILE *out, const char *topic);
 /* docs/config.md, generated. */
 void dlrm_config_markdown(FILE *out);

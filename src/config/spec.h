@@ -5,7 +5,7 @@
 #include "config/feature_spec.h"
 
 typedef struct dlrm_table {
-    char *name;
+    char *name; /* unique; no white space, no '/', at most 200 bytes */
     int64_t rows;
     int dim;
 } dlrm_table;
@@ -23,7 +23,7 @@ typedef struct dlrm_model_spec {
     dlrm_int_list bottom, top; /* layer output widths */
     dlrm_interaction interaction;
     int pool_stride, cross_layers, cross_rank;
-    int n_tables, n_inputs;
+    int n_tables, n_inputs; /* a table may have no input */
     dlrm_table *tables;
     dlrm_input *inputs;
     int bottom_width;   /* of vector 0: bottom output, else dense_features; 0 = no such vector */
@@ -33,6 +33,6 @@ typedef struct dlrm_model_spec {
 } dlrm_model_spec;
 
 /* data: NULL for synthetic. Checks design rules on names, counts, hotness agreement between config and data, rows
- * against cardinalities, number of features, dot widths, dense_features against the data. */
+ * against cardinalities, number of features, dot widths, dense_features against the data. After an error *out is {0}. */
 dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_spec *data, dlrm_model_spec *out) DLRM_MUST_USE;
-void dlrm_model_spec_clear(dlrm_model_spec *spec);
+void dlrm_model_spec_clear(dlrm_model_spec *spec); /* copes with {0} */

@@ -1,0 +1,66 @@
+/* Rules between config keys, as far as they hold for any data. What depends on the tables is checked where they are
+ * expanded (spec.c). */
+#include "config/config_internal.h"
+
+static dlrm_status check_model(const dlrm_config *cfg)
+{
+    bool dot = cfg->model.interaction == DLRM_DOT, pool = cfg->model.interaction == DLRM_POOL;
+    bool dcn = cfg->model.interaction == DLRM_DCN;
+    const dlrm_int_list *bottom = &cfg->model.bottom_mlp, *top = &cfg->model.top_mlp;
+    if (dcn && cfg->model.cross_layers == 0)
+        return dlrm_config_fail(cfg, "model.cross.layers", "missing, but interaction: dcn needs it");
+    if (dcn && cfg->model.cross_rank == 0)
+        return dlrm_config_fail(cfg, "model.cross.rank", "missing, but interaction: dcn needs it");
+    if (pool && cfg->model.pool_stride == 0)
+        return dlrm_config_fail(cfg, "model.pool_stride", "missing, but interaction: pool needs it");
+    if (dot && bottom->n == 0)
+        return dlrm_config_fail(cfg, "model.bottom_mlp",
+                                "found no layers, but interaction: dot needs a bottom output as "
+                                "wide as the tables");
+    if (bottom->n > 0 && cfg->model.dense_features == 0)
+        return dlrm_config_fail(cfg, "model.bottom_mlp",
+                                "found %d layers, expected [], since model.dense_features is 0 and "
+                                "leaves them without an input",
+                                bottom->n);
+    if (top->n > 0 && top->v[top->n - 1] != 1)
+        return dlrm_config_fail(cfg, "model.top_mlp", "found a last layer of width %d, expected 1: it is the logit",
+                                top->v[top->n - 1]);
+    return DLRM_OK;
+}
+
+static dlrm_status check_run(const dlrm_config *cfg)
+{
+    const dlrm_schedule_config *s = &cfg->optimizer.schedule;
+    int64_t chunks = cfg->train.deterministic_chunks;
+    if (s->decay_steps > 0 && s->decay_start_step < s->warmup_steps)
+        return dlrm_config_fail(cfg, "optimizer.schedule.decay_start_step",
+                                "found %lld, expected at least warmup_steps, %lld, since decay_steps is not 0",
+                                (long long)s->decay_start_step, (long long)s->warmup_steps);
+    if (chunks & (chunks - 1))
+        return dlrm_config_fail(cfg, "train.deterministic_chunks", "found %lld, expected a power of two",
+                                (long long)chunks);
+    return DLRM_OK;
+}
+
+static dlrm_status check_data(const dlrm_config *cfg)
+{
+    bool synthetic = cfg->data.format == DLRM_SYNTHETIC;
+    if (!synthetic && !cfg->data.path)
+        return dlrm_config_fail(cfg, "data.path", "missing, but format: %s needs it",
+                                dlrm_format_text(cfg->data.format));
+    if (synthetic && cfg->model.tables_from_dataset)
+        return dlrm_config_fail(cfg, "model.tables",
+                                "found \"from_dataset\", but data.format: synthetic has no data that "
+                                "could say; expected a list");
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_config_check(dlrm_config *cfg)
+{
+    TRY(check_model(cfg));
+    TRY(check_run(cfg));
+    TRY(check_data(cfg));
+    if (cfg->train.epochs == 0 && cfg->train.steps == 0) cfg->train.epochs = 1;
+    if (cfg->eval.batch_size == 0) cfg->eval.batch_size = cfg->train.batch_size;
+    return DLRM_OK;
+}
