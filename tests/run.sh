@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Builds everything and runs the tests.
+#
+#   ./tests/run.sh [suite ...]     all suites, or those named: unit check mpi run golden fuzz
+#   ./tests/run.sh --setup         only installs what is missing
+#
+# Builds, all with warnings as errors, in build-tests/: release; sanitize (ASan + UBSan); cblas (the plainest BLAS in the
+# place of OpenBLAS); fuzz (clang's libFuzzer with ASan + UBSan). A build that is there already is brought up to date.
+# DLRM_FUZZ_SECONDS is the time of each fuzz target (default 12). The last line counts the tests of all builds; the exit
+# status is 0 only where none failed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
+
+suites=() setup_only=no
+for arg; do
+    case $arg in
+    --setup) setup_only=yes ;;
+    unit | check | mpi | run | golden | fuzz) suites+=("$arg") ;;
+    *)
+        say "run.sh: unknown argument '$arg'. Usage:" >&2
+        sed -n 's/^#   //p' tests/run.sh >&2
+        exit 2
+        ;;
+    esac
+done
+setup test
+[ $setup_only = no ] || exit 0
+mpi_environment
+# Tests have more ranks than the machine has cores: ranks that wait give their core to those that work.
+export OMPI_MCA_mpi_yield_when_idle=1
+export UBSAN_OPTIONS=print_stacktrace=1 OPENBLAS_NUM_THREADS=1
+
+logs=() failed_builds=0
+
+# build_and_test NAME "SUITE ..." [VARIABLE=value ...] MESON_OPTION ...
+build_and_test() {
+    local name=$1 dir=build-tests/$1 suite wanted=() environment=() start=$SECONDS
+    for suite in $2; do
+        if [ ${#suites[@]} = 0 ] || [[ " ${suites[*]} " == *" $suite "* ]]; then wanted+=(--suite "$suite"); fi
+    done
+    [ ${#wanted[@]} -gt 0 ] || return 0
+    shift 2
+    while [[ ${1:-} == [A-Z]*=* ]]; do
+        environment+=("$1")
+        shift
+    done
+    say "== $name: building"
+    mkdir -p build-tests
+    if ! { [ -e "$dir/build.ninja" ] || env "${environment[@]}" meson setup "$dir" --werror -Dtests=enabled "$@"; } >"$dir.log" 2>&1 ||
+        ! ninja -C "$dir" >>"$dir.log" 2>&1; then
+        tail -n 60 "$dir.log"
+        say "== $name: BUILD FAILED (all of its output: $dir.log)"
+        failed_builds=$((failed_builds + 1))
+        return
+    fi
+    say "== $name: built in $((SECONDS - start)) s"
+    rm -f "$dir/meson-logs/testlog.json"
+    env "${environment[@]}" meson test -C "$dir" --no-rebuild --print-errorlogs "${wanted[@]}"
+    logs+=("$dir/meson-logs/testlog.json")
+}
+
+reference_blas=(/usr/lib/*/blas)
+# shellcheck disable=SC2054 # commas belong to one option
+sanitizers=(-Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Dc_args=-fno-sanitize-recover=undefined)
+
+build_and_test release 'unit check mpi run golden fuzz' -Dbuildtype=release
+build_and_test sanitize 'unit check mpi run golden fuzz' "${sanitizers[@]}"
+build_and_test cblas 'unit check mpi golden' LD_LIBRARY_PATH="${reference_blas[0]}" -Dbuildtype=release -Dgemm=cblas
+build_and_test fuzz fuzz CC=clang "${sanitizers[@]}" -Dfuzz=true
+
+# Times by build and suite, and the closing line.
+python3 - "$failed_builds" "${logs[@]}" <<'REPORT'
+import json, sys
+builds, count = int(sys.argv[1]), {"passed": 0, "failed": 0, "skipped": 0}
+count["failed"] += builds
+for path in sys.argv[2:]:
+    try:
+        tests = [json.loads(line) for line in open(path)]
+    except OSError:  # meson test ended before it wrote any
+        tests = []
+    build, times = path.split("/")[1], {}
+    for t in tests:
+        kind = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}.get(t["result"], "failed")
+        count[kind] += 1
+        suite = t["suite"][0].split(":")[-1]
+        n, s = times.get(suite, (0, 0.0))
+        times[suite] = n + 1, s + t["duration"]
+        if kind != "passed":
+            print("%s in %s: %s" % (kind.upper(), build, t["name"]))
+    if not tests:
+        count["failed"] += 1
+        print("FAILED in %s: no test ran" % build)
+    print("%-9s %s" % (build, ", ".join("%s: %d tests, %.0f s" % (k, n, s) for k, (n, s) in sorted(times.items()))))
+print("%d passed, %d failed, %d skipped" % (count["passed"], count["failed"], count["skipped"]))
+sys.exit(1 if count["failed"] or not count["passed"] else 0)
+REPORT
