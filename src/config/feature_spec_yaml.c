@@ -45,10 +45,14 @@ static bool is_text(const dlrm_yaml *node)
     return node->kind == DLRM_YAML_SCALAR && *node->text;
 }
 
+/* What stands at a node, for messages: a text in quotes, else what it is. */
 static const char *found(const dlrm_yaml *node)
 {
-    static _Thread_local char text[128];
-    return dlrm_yaml_describe(node, text, sizeof text);
+    static _Thread_local char text[132];
+    char plain[128];
+    const char *quote = node->kind == DLRM_YAML_SCALAR && !dlrm_yaml_is_null(node) ? "\"" : "";
+    snprintf(text, sizeof text, "%s%s%s", quote, dlrm_yaml_describe(node, plain, sizeof plain), quote);
+    return text;
 }
 
 /* The value of `key` in `map`, which must be there and be of this kind. `path` is the map's own key path. */
@@ -153,7 +157,7 @@ static dlrm_status parse_numerical(const feature *f, const feature **first, dlrm
     dlrm_elem dtype;
     TRY(parse_dtype(f, 1 << DLRM_FLOAT16 | 1 << DLRM_FLOAT32, "float16 or float32", &dtype));
     if (*first && dtype != out->dense_dtype)
-        return dlrm_yaml_fail(f->entry, "feature_spec.%s.dtype: found %s, expected %s as %s has: all numerical features "
+        return dlrm_yaml_fail(f->entry, "feature_spec.%s.dtype: found \"%s\", expected %s, as %s has: all numerical features "
                               "are in one file", f->name->text, dlrm_elem_text(dtype),
                               dlrm_elem_text(out->dense_dtype), (*first)->name->text);
     out->dense_dtype = dtype;
