@@ -1,17 +1,38 @@
 #include "base/mem.h"
 
-#include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
-/* A header of one alignment unit before each block holds its size, so that the counts need no table. */
-enum { ALIGN = 64 };
+/* A header of one alignment unit before each block holds its size, so that the counts need no table. Large blocks are
+ * mapped: their pages come zeroed when first touched, and huge, which random rows of a table need. */
+enum { ALIGN = 64, MAPPED = 4 << 20 };
 
 static _Atomic int64_t live_bytes, peak_bytes, live_blocks;
 static _Thread_local bool frozen;
+
+static char *take(size_t total)
+{
+    if (total < MAPPED) {
+        char *block = aligned_alloc(ALIGN, total);
+        return block ? memset(block, 0, total) : NULL;
+    }
+    char *block = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED) return NULL;
+    madvise(block, total, MADV_HUGEPAGE); /* a wish: without it the run is slower, not wrong */
+    return block;
+}
+
+static void give(char *block, size_t total)
+{
+    if (total < MAPPED)
+        free(block);
+    else
+        munmap(block, total);
+}
 
 dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out)
 {
@@ -21,11 +42,10 @@ dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out)
     if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes) || bytes > SIZE_MAX / 2)
         return FAIL(DLRM_E_RUNTIME, "cannot allocate %lld x %zu bytes for %s: the size overflows", (long long)count, size, what);
     size_t total = (bytes + 2 * ALIGN - 1) / ALIGN * ALIGN;
-    char *block = aligned_alloc(ALIGN, total);
+    char *block = take(total);
     if (!block)
         return FAIL(DLRM_E_RUNTIME, "cannot allocate %zu bytes (%.2f GiB) for %s; %.2f GiB are in use already", bytes,
                     (double)bytes / (1 << 30), what, (double)live_bytes / (1 << 30));
-    memset(block, 0, total);
     *(int64_t *)block = (int64_t)total;
     live_blocks++;
     int64_t now = live_bytes += (int64_t)total, peak = peak_bytes;
@@ -42,7 +62,7 @@ void dlrm_free(void *p)
     block -= ALIGN;
     live_bytes -= *(int64_t *)block;
     live_blocks--;
-    free(block);
+    give(block, (size_t)*(int64_t *)block);
     *(void **)p = NULL;
 }
 

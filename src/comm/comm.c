@@ -18,7 +18,7 @@
 enum { MESSAGE_BYTES = 1 << 30, TAG = 7 };
 
 struct dlrm_comm_impl {
-    MPI_Comm comm;
+    MPI_Comm comm, host; /* all ranks; those on this host */
     MPI_Request *requests; /* [2 * ranks] */
     int *counts, *at;      /* [ranks]: of allgatherv */
     MPI_Request pulse;
@@ -110,6 +110,7 @@ dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
     struct dlrm_comm_impl *m = out->impl;
     check(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    check(MPI_Comm_split_type(m->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &m->host), "MPI_Comm_split_type");
     MPI_Comm_rank(m->comm, &out->rank);
     MPI_Comm_size(m->comm, &out->ranks);
     m->rank = out->rank;
@@ -158,6 +159,7 @@ void dlrm_comm_close(dlrm_comm *c)
         dlrm_free(&m->requests);
         dlrm_free(&m->counts);
         dlrm_free(&m->at);
+        MPI_Comm_free(&m->host);
         MPI_Comm_free(&m->comm);
         dlrm_free(&c->impl);
     }
@@ -181,6 +183,21 @@ dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who)
     dlrm_comm_bcast(c, &message, sizeof message, root);
     if (who) *who = root;
     return FAIL((dlrm_status)message.code, "%s", message.text);
+}
+
+int dlrm_comm_local_ranks(dlrm_comm *c)
+{
+    int n;
+    check(MPI_Comm_size(c->impl->host, &n), "MPI_Comm_size");
+    return n;
+}
+
+int64_t dlrm_comm_local_sum_i64(dlrm_comm *c, int64_t value)
+{
+    enter(c, "a sum over a host");
+    check(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_SUM, c->impl->host), "MPI_Allreduce");
+    leave(c);
+    return value;
 }
 
 void dlrm_comm_barrier(dlrm_comm *c)

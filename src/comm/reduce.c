@@ -4,17 +4,15 @@
 
 #include "base/mem.h"
 
-dlrm_status dlrm_reduce_open(const dlrm_comm *c, int64_t n, bool deterministic, int chunks, dlrm_reduce *r)
+dlrm_status dlrm_reduce_layout(int R, int64_t n, bool deterministic, int chunks, dlrm_reduce *r)
 {
-    const int R = c->ranks;
     dlrm_node nodes[DLRM_MAX_NODES];
     *r = (dlrm_reduce){.n = n};
-    if (n > INT32_MAX) return FAIL(DLRM_E_INPUT, "the MLPs have %lld parameters; at most %d are supported", (long long)n, INT32_MAX);
+    if (n > INT32_MAX)
+        return FAIL(DLRM_E_INPUT, "the MLPs have %lld parameters; at most %d are supported", (long long)n, INT32_MAX);
     TRY(dlrm_alloc(R + 1, sizeof *r->first_node, "gradient reduction", &r->first_node));
     TRY(dlrm_alloc((int64_t)R * DLRM_MAX_NODES, sizeof *r->levels, "gradient reduction", &r->levels));
     TRY(dlrm_alloc(R + 1, sizeof *r->segment, "gradient reduction", &r->segment));
-    TRY(dlrm_alloc(R + 1, sizeof *r->send_at, "gradient reduction", &r->send_at));
-    TRY(dlrm_alloc(R + 1, sizeof *r->recv_at, "gradient reduction", &r->recv_at));
     for (int p = 0; p < R; p++) {
         int first = dlrm_tree_first_leaf(p, R, deterministic, chunks);
         int count = dlrm_tree_nodes(first, dlrm_tree_first_leaf(p + 1, R, deterministic, chunks) - first, nodes);
@@ -22,13 +20,22 @@ dlrm_status dlrm_reduce_open(const dlrm_comm *c, int64_t n, bool deterministic, 
         for (int i = 0; i < count; i++) r->levels[r->first_node[p] + i] = nodes[i].level;
         r->segment[p + 1] = n * (p + 1) / R;
     }
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_reduce_open(const dlrm_comm *c, int64_t n, bool deterministic, int chunks, dlrm_reduce *r)
+{
+    const int R = c->ranks;
+    TRY(dlrm_reduce_layout(R, n, deterministic, chunks, r));
+    TRY(dlrm_alloc(R + 1, sizeof *r->send_at, "gradient reduction", &r->send_at));
+    TRY(dlrm_alloc(R + 1, sizeof *r->recv_at, "gradient reduction", &r->recv_at));
+    TRY(dlrm_alloc(r->first_node[R], sizeof *r->sums, "gradient reduction", &r->sums));
     int mine = r->first_node[c->rank + 1] - r->first_node[c->rank];
     int64_t length = r->segment[c->rank + 1] - r->segment[c->rank];
     for (int p = 0; p < R; p++) {
         r->send_at[p + 1] = r->segment[p + 1] * mine * (int64_t)sizeof(float);
         r->recv_at[p + 1] = r->first_node[p + 1] * length * (int64_t)sizeof(float);
     }
-    TRY(dlrm_alloc(r->first_node[R], sizeof *r->sums, "gradient reduction", &r->sums));
     if (R == 1) return DLRM_OK;
     if (mine > 1) TRY(dlrm_alloc(n * mine, sizeof(float), "gradient reduction", &r->send));
     return dlrm_alloc(r->first_node[R] * length, sizeof(float), "gradient reduction", &r->recv);

@@ -13,6 +13,8 @@ typedef struct dlrm_reduce {
     double *sums; /* [nodes of all ranks] */
 } dlrm_reduce;
 
+/* The arithmetic alone: enough for dlrm_reduce_bytes, for any number of ranks. */
+dlrm_status dlrm_reduce_layout(int ranks, int64_t n, bool deterministic, int chunks, dlrm_reduce *out) DLRM_MUST_USE;
 dlrm_status dlrm_reduce_open(const dlrm_comm *c, int64_t n, bool deterministic, int chunks, dlrm_reduce *out) DLRM_MUST_USE;
 void dlrm_reduce_close(dlrm_reduce *r);
 /* nodes: [this rank's nodes][n]; the total ends in nodes[0 … n). */

@@ -1,0 +1,125 @@
+/* dlrm-train: command line, MPI, and the exit code. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "train/evaluate.h"
+#include "train/trainer.h"
+#include "train/work.h"
+
+typedef enum mode { TRAIN, CHECK, EVAL, PREDICT } mode;
+
+typedef struct command {
+    mode mode;
+    const char *config, *predict_to;
+    int n_overrides;
+    char **overrides; /* [argc] */
+} command;
+
+static void usage(FILE *out)
+{
+    fputs("usage: mpirun -n RANKS dlrm-train CONFIG.yaml [key.path=value ...]       train\n"
+          "       dlrm-train CONFIG.yaml --check                                   validate config and data; show model, placement, work\n"
+          "       mpirun -n RANKS dlrm-train CONFIG.yaml --eval                    evaluate checkpoint.init_from\n"
+          "       mpirun -n RANKS dlrm-train CONFIG.yaml --predict OUT.npy         one probability per row of the test split\n"
+          "       dlrm-train --help [topic] | --version\n",
+          out);
+}
+
+/* --help and --version need no MPI. Returns true if that was all; *code: the exit code. */
+static bool answer(int argc, char **argv, int *code)
+{
+    *code = 0;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        puts("dlrm-train " DLRM_VERSION);
+        return true;
+    }
+    if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0)) return false;
+    const char *topic = argc > 2 ? argv[2] : NULL;
+    if (topic && strcmp(topic, "markdown") == 0) {
+        dlrm_config_markdown(stdout);
+        return true;
+    }
+    if (!topic) usage(stdout);
+    if (!dlrm_config_help(stdout, topic)) {
+        fprintf(stderr, "dlrm-train: --help: no topic \"%s\"\n", topic);
+        *code = DLRM_E_USAGE;
+    }
+    return true;
+}
+
+static dlrm_status set_mode(command *c, mode m, const char *option)
+{
+    if (c->mode != TRAIN) return FAIL(DLRM_E_USAGE, "%s: only one of --check, --eval and --predict can be given", option);
+    c->mode = m;
+    return DLRM_OK;
+}
+
+static dlrm_status parse(int argc, char **argv, command *c)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--check") == 0) {
+            TRY(set_mode(c, CHECK, argv[i]));
+        } else if (strcmp(argv[i], "--eval") == 0) {
+            TRY(set_mode(c, EVAL, argv[i]));
+        } else if (strcmp(argv[i], "--predict") == 0) {
+            TRY(set_mode(c, PREDICT, argv[i]));
+            if (i + 1 == argc) return FAIL(DLRM_E_USAGE, "--predict: expected a file name after it");
+            c->predict_to = argv[++i];
+        } else if (argv[i][0] == '-') {
+            return FAIL(DLRM_E_USAGE, "unknown option %s; see dlrm-train --help", argv[i]);
+        } else if (strchr(argv[i], '=')) {
+            c->overrides[c->n_overrides++] = argv[i];
+        } else if (c->config) {
+            return FAIL(DLRM_E_USAGE, "two config files, %s and %s; a setting is given as key.path=value", c->config, argv[i]);
+        } else {
+            c->config = argv[i];
+        }
+    }
+    return c->config ? DLRM_OK : FAIL(DLRM_E_USAGE, "no config file; see dlrm-train --help");
+}
+
+static dlrm_status need_test_and_weights(const dlrm_session *s, const char *option)
+{
+    if (!dlrm_session_has_test(s)) return FAIL(DLRM_E_INPUT, "%s: %s has no test split", option, s->cfg.data.path);
+    if (!s->cfg.checkpoint.init_from)
+        return FAIL(DLRM_E_INPUT, "%s: checkpoint.init_from is not set: there are no weights to evaluate", option);
+    return DLRM_OK;
+}
+
+static dlrm_status run(const command *c, dlrm_comm *comm)
+{
+    dlrm_session s;
+    dlrm_status st;
+    TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, &s));
+    if (c->mode == CHECK) {
+        TRY_TO(done, st, dlrm_work_print(&s));
+        goto done;
+    }
+    if (c->mode != TRAIN) TRY_TO(done, st, need_test_and_weights(&s, c->mode == EVAL ? "--eval" : "--predict"));
+    TRY_TO(done, st, dlrm_session_open_model(&s));
+    st = c->mode == TRAIN ? dlrm_train(&s) : c->mode == EVAL ? dlrm_train_eval_only(&s) : dlrm_predict(&s, c->predict_to);
+done:
+    dlrm_session_close(&s);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    int code;
+    command c = {0};
+    dlrm_comm comm;
+    if (answer(argc, argv, &code)) return code;
+    dlrm_status st = dlrm_comm_open(&argc, &argv, &comm);
+    if (st == DLRM_OK) {
+        c.overrides = calloc((size_t)argc, sizeof *c.overrides);
+        st = c.overrides ? parse(argc, argv, &c) : FAIL(DLRM_E_RUNTIME, "out of memory");
+        if (st == DLRM_OK) st = run(&c, &comm);
+        free(c.overrides);
+    }
+    /* every rank has the same status: the message is said once */
+    if (st != DLRM_OK && comm.rank == 0) dlrm_error_line(dlrm_error_message());
+    dlrm_comm_close(&comm);
+    return (int)st;
+}

@@ -1,0 +1,117 @@
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/optimizer.h"
+
+const char *const dlrm_phase_names[DLRM_PHASES] = {"data_wait", "lookup", "exchange", "mlp", "interaction", "update"};
+
+static void add_layers(dlrm_params *p, const char *stack, int in, dlrm_int_list widths)
+{
+    for (int l = 0; l < widths.n; l++) {
+        int out = widths.v[l];
+        dlrm_param *w = &p->list[p->n++], *b = &p->list[p->n++];
+        *w = (dlrm_param){.n_dims = 2, .dims = {out, in}, .offset = p->size, .size = (int64_t)out * in};
+        *b = (dlrm_param){.n_dims = 1, .dims = {out}, .offset = p->size + w->size, .size = out};
+        snprintf(w->name, sizeof w->name, "%s.%d.weight", stack, l);
+        snprintf(b->name, sizeof b->name, "%s.%d.bias", stack, l);
+        p->size += w->size + b->size;
+        in = out;
+    }
+}
+
+dlrm_status dlrm_params_layout(const dlrm_model_spec *spec, dlrm_params *p)
+{
+    *p = (dlrm_params){0};
+    TRY(dlrm_alloc(2 * (spec->bottom.n + spec->top.n), sizeof *p->list, "parameters", &p->list));
+    add_layers(p, "bottom", spec->dense_features, spec->bottom);
+    add_layers(p, "top", spec->interaction_width, spec->top);
+    return DLRM_OK;
+}
+
+
+/* The most samples that a rank can have of a batch of at most max_batch. */
+static int64_t most_own(const dlrm_config *cfg, const dlrm_comm *c, int64_t max_batch)
+{
+    int chunks = (int)cfg->train.deterministic_chunks;
+    int64_t leaves = dlrm_tree_first_leaf(c->rank + 1, c->ranks, cfg->train.deterministic, chunks) -
+                     dlrm_tree_first_leaf(c->rank, c->ranks, cfg->train.deterministic, chunks);
+    int64_t all = cfg->train.deterministic ? chunks : c->ranks;
+    return leaves * ((max_batch + all - 1) / all);
+}
+
+static dlrm_status open_params(dlrm_model *m)
+{
+    dlrm_params *p = &m->params;
+    const dlrm_optimizer_config *opt = &m->cfg->optimizer.dense;
+    TRY(dlrm_params_layout(m->spec, p));
+    dlrm_cut_make(0, m->comm->rank, m->comm->ranks, m->cfg->train.deterministic, (int)m->cfg->train.deterministic_chunks, &m->cut);
+    TRY(m->be->ops->alloc(m->be, p->size, sizeof(float), "MLP weights", &p->w));
+    TRY(m->be->ops->alloc(m->be, p->size * m->cut.n_nodes, sizeof(float), "MLP gradients", &p->g));
+    for (int k = 0; k < dlrm_optimizer_states(opt); k++) {
+        TRY(m->be->ops->alloc(m->be, p->size, sizeof(float), "MLP optimizer state", &p->state[k]));
+        m->be->ops->fill(m->be, p->state[k], p->size, dlrm_optimizer_initial(opt));
+    }
+    return dlrm_reduce_open(m->comm, p->size, m->cfg->train.deterministic, (int)m->cfg->train.deterministic_chunks, &m->reduce);
+}
+
+dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, dlrm_backend *be, dlrm_comm *comm,
+                            int64_t max_batch, dlrm_model *m)
+{
+    *m = (dlrm_model){.cfg = cfg, .spec = spec, .be = be, .comm = comm};
+    m->max_own = most_own(cfg, comm, max_batch);
+    TRY(dlrm_placement_make(spec, cfg->parallel.strategy, comm->ranks, &m->place));
+    TRY(open_params(m));
+    TRY(dlrm_mlp_open(be, spec->dense_features, spec->bottom, true, 0, m->max_own, &m->bottom));
+    TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, 2 * spec->bottom.n, m->max_own, &m->top));
+    TRY(dlrm_embedding_open(be, comm, spec, &m->place, &cfg->optimizer.embedding, max_batch, m->max_own, &m->emb));
+    TRY(be->ops->alloc(be, m->max_own * spec->dense_features, sizeof(float), "dense features", &m->dense));
+    TRY(be->ops->alloc(be, m->max_own, sizeof(float), "labels", &m->labels));
+    TRY(be->ops->alloc(be, m->max_own * spec->interaction_width, sizeof(float), "interaction", &m->x));
+    TRY(be->ops->alloc(be, m->max_own * spec->interaction_width, sizeof(float), "interaction's gradient", &m->dx));
+    TRY(dlrm_alloc(1 + spec->n_inputs, sizeof *m->slots, "interaction slots", &m->slots));
+    return dlrm_alloc(comm->ranks + 1, sizeof *m->sample_at, "sample ranges", &m->sample_at);
+}
+
+void dlrm_model_close(dlrm_model *m)
+{
+    if (!m->be) return;
+    const dlrm_backend_ops *ops = m->be->ops;
+    dlrm_embedding_close(m->be, &m->emb);
+    dlrm_mlp_close(m->be, &m->top);
+    dlrm_mlp_close(m->be, &m->bottom);
+    dlrm_reduce_close(&m->reduce);
+    ops->release(m->be, &m->params.w);
+    ops->release(m->be, &m->params.g);
+    for (int k = 0; k < 2; k++) ops->release(m->be, &m->params.state[k]);
+    dlrm_free(&m->params.list);
+    ops->release(m->be, &m->dense);
+    ops->release(m->be, &m->labels);
+    ops->release(m->be, &m->x);
+    ops->release(m->be, &m->dx);
+    dlrm_free(&m->slots);
+    dlrm_free(&m->sample_at);
+    dlrm_placement_clear(&m->place);
+}
+
+/* Weights normal with std sqrt(2/(in+out)), biases normal with std sqrt(1/out): facebook's dlrm. */
+dlrm_status dlrm_model_init(dlrm_model *m)
+{
+    const uint64_t seed = (uint64_t)m->cfg->train.seed;
+    float *values;
+    TRY(dlrm_alloc(m->params.size, sizeof *values, "initial MLP weights", &values));
+    for (int i = 0; i < m->params.n; i++) {
+        const dlrm_param *p = &m->params.list[i];
+        const uint64_t stream = dlrm_rng_stream(p->name);
+        double std = p->n_dims == 2 ? sqrt(2.0 / (double)(p->dims[0] + p->dims[1])) : sqrt(1.0 / (double)p->dims[0]);
+        for (int64_t k = 0; k < p->size; k++) values[p->offset + k] = (float)(std * dlrm_rng_normal(seed, stream, (uint64_t)k));
+    }
+    m->be->ops->upload(m->be, m->params.w, values, (size_t)m->params.size * sizeof *values);
+    dlrm_free(&values);
+    dlrm_embedding_init(m->be, &m->emb, seed);
+    return DLRM_OK;
+}

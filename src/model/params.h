@@ -1,0 +1,19 @@
+/* The replicated parameters (MLPs), all in one array, so that gradients are reduced, and weights updated, in one go. */
+#pragma once
+#include "backend/backend.h"
+
+typedef struct dlrm_param {
+    char name[64];       /* bottom.0.weight, … */
+    int n_dims;
+    int64_t dims[2];     /* [out, in] or [out] */
+    int64_t offset, size; /* elements */
+} dlrm_param;
+
+typedef struct dlrm_params {
+    int n;
+    dlrm_param *list;
+    int64_t size;    /* elements of all */
+    float *w;        /* [size], backend memory */
+    float *g;        /* [nodes][size]: partial gradients by node of the cut */
+    float *state[2]; /* [size] or NULL */
+} dlrm_params;

@@ -1,0 +1,142 @@
+#include "train/evaluate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/step.h"
+
+enum { LOSSES_AT_A_TIME = 256 };
+
+dlrm_status dlrm_evaluator_open(dlrm_session *s, dlrm_evaluator *e)
+{
+    *e = (dlrm_evaluator){.s = s};
+    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
+    if (max > 0 && max < rows) rows = max;
+    int64_t batches = (rows + s->eval_batch - 1) / s->eval_batch;
+    TRY(dlrm_auc_open(batches * (s->model.max_own < rows ? s->model.max_own : rows), &e->auc));
+    TRY(dlrm_losses_open(s->comm, LOSSES_AT_A_TIME, &e->losses));
+    TRY(dlrm_alloc(s->model.max_own, sizeof *e->logits, "logits", &e->logits));
+    return dlrm_reader_open(s->data, &s->eval_args, &e->reader);
+}
+
+void dlrm_evaluator_close(dlrm_evaluator *e)
+{
+    dlrm_reader_close(&e->reader);
+    dlrm_auc_close(&e->auc);
+    dlrm_losses_close(&e->losses);
+    dlrm_free(&e->logits);
+}
+
+/* One batch forward; its logits on the host. All ranks stop together at bad data. */
+static dlrm_status forward(dlrm_session *s, const dlrm_batch *batch, float *logits)
+{
+    dlrm_status mine = batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message);
+    TRY(dlrm_comm_agree(s->comm, mine, NULL));
+    dlrm_forward(&s->model, batch);
+    s->be.ops->download(&s->be, logits, s->model.logits, (size_t)batch->own * sizeof *logits);
+    return DLRM_OK;
+}
+
+static void flush(dlrm_evaluator *e, double *loss_sum)
+{
+    int n = dlrm_losses_flush(&e->losses, e->s->comm, &e->s->model.reduce);
+    for (int i = 0; i < n; i++) *loss_sum += e->losses.mean[i] * (double)e->losses.samples[i];
+}
+
+dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
+{
+    dlrm_session *s = e->s;
+    double seconds[DLRM_PHASES], loss_sum = 0;
+    int64_t sent = s->comm->bytes_sent, positives;
+    bool last = false;
+    memcpy(seconds, s->model.seconds, sizeof seconds);
+    dlrm_auc_reset(e->auc);
+    while (!last) {
+        const dlrm_batch *batch = dlrm_reader_next(e->reader, &last);
+        DLRM_ASSERT(batch);
+        TRY(forward(s, batch, e->logits));
+        dlrm_auc_add(e->auc, batch->own, e->logits, batch->labels);
+        dlrm_forward_loss(&s->model, dlrm_losses_add(&e->losses, batch->size));
+        if (dlrm_losses_full(&e->losses)) flush(e, &loss_sum);
+    }
+    flush(e, &loss_sum);
+    TRY(dlrm_auc_compute(e->auc, s->comm, &out->auc, &out->samples, &positives));
+    out->loss = loss_sum / (double)out->samples;
+    memcpy(s->model.seconds, seconds, sizeof seconds); /* the books are training's */
+    s->comm->bytes_sent = sent;
+    return DLRM_OK;
+}
+
+/* --- predict --- */
+
+enum { NPY_HEADER = 128 };
+
+static dlrm_status write_all(int fd, const char *path, const void *data, size_t bytes, int64_t at)
+{
+    while (bytes > 0) {
+        ssize_t n = pwrite(fd, data, bytes, at);
+        if (n <= 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot write: %s", path, n < 0 ? strerror(errno) : "no progress");
+        data = (const char *)data + n;
+        bytes -= (size_t)n;
+        at += n;
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status create(const char *path, int64_t rows, int *fd)
+{
+    char header[NPY_HEADER + 1], shape[80];
+    *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", path, strerror(errno));
+    snprintf(shape, sizeof shape, "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld,), }", (long long)rows);
+    memcpy(header, "\x93NUMPY\1\0\166\0", 10); /* version 1.0, 118 bytes follow */
+    snprintf(header + 10, sizeof header - 10, "%-117s\n", shape);
+    return write_all(*fd, path, header, NPY_HEADER, 0);
+}
+
+static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_reader *reader, float *p)
+{
+    bool last = false;
+    while (!last) {
+        const dlrm_batch *batch = dlrm_reader_next(reader, &last);
+        DLRM_ASSERT(batch);
+        TRY(forward(s, batch, p));
+        for (int64_t i = 0; i < batch->own; i++) p[i] = 1.0f / (1.0f + expf(-p[i]));
+        dlrm_status st = write_all(fd, path, p, (size_t)batch->own * sizeof *p, NPY_HEADER + (batch->first_row + batch->begin) * 4);
+        TRY(dlrm_comm_agree(s->comm, st, NULL));
+    }
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_predict(dlrm_session *s, const char *path)
+{
+    dlrm_status st = DLRM_OK;
+    dlrm_reader *reader = NULL;
+    float *p = NULL;
+    int fd = -1;
+    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
+    if (max > 0 && max < rows) rows = max;
+    if (s->comm->rank == 0) st = create(path, rows, &fd);
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
+    if (s->comm->rank != 0 && (fd = open(path, O_WRONLY)) < 0)
+        st = FAIL(DLRM_E_RUNTIME, "%s: cannot open what rank 0 made (not a shared file system?): %s", path, strerror(errno));
+    if (st == DLRM_OK) st = dlrm_alloc(s->model.max_own, sizeof *p, "predictions", &p);
+    if (st == DLRM_OK) st = dlrm_reader_open(s->data, &s->eval_args, &reader);
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
+    TRY_TO(done, st, predict_rows(s, path, fd, reader, p));
+    if (close(fd) != 0) st = FAIL(DLRM_E_RUNTIME, "%s: cannot write: %s", path, strerror(errno));
+    fd = -1;
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
+    dlrm_info("%lld probabilities in %s", (long long)rows, path);
+done:
+    if (fd >= 0) close(fd);
+    dlrm_reader_close(&reader);
+    dlrm_free(&p);
+    return st;
+}

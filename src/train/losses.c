@@ -1,0 +1,43 @@
+#include "train/losses.h"
+
+#include "base/mem.h"
+
+dlrm_status dlrm_losses_open(const dlrm_comm *c, int capacity, dlrm_losses *l)
+{
+    *l = (dlrm_losses){.capacity = capacity};
+    TRY(dlrm_alloc((int64_t)capacity * DLRM_MAX_NODES, sizeof(double), "losses", &l->mine));
+    TRY(dlrm_alloc((int64_t)capacity * DLRM_MAX_NODES * c->ranks, sizeof(double), "losses", &l->all));
+    TRY(dlrm_alloc(capacity, sizeof *l->samples, "losses", &l->samples));
+    return dlrm_alloc(capacity, sizeof *l->mean, "losses", &l->mean);
+}
+
+void dlrm_losses_close(dlrm_losses *l)
+{
+    dlrm_free(&l->mine);
+    dlrm_free(&l->all);
+    dlrm_free(&l->samples);
+    dlrm_free(&l->mean);
+}
+
+bool dlrm_losses_full(const dlrm_losses *l)
+{
+    return l->n == l->capacity;
+}
+
+double *dlrm_losses_add(dlrm_losses *l, int64_t B)
+{
+    DLRM_ASSERT(l->n < l->capacity);
+    l->samples[l->n] = B;
+    return l->mine + (int64_t)l->n++ * DLRM_MAX_NODES;
+}
+
+int dlrm_losses_flush(dlrm_losses *l, dlrm_comm *c, const dlrm_reduce *r)
+{
+    const int n = l->n, stride = n * DLRM_MAX_NODES;
+    l->n = 0;
+    if (n == 0) return 0;
+    dlrm_comm_allgather(c, l->mine, stride * (int64_t)sizeof(double), l->all);
+    for (int i = 0; i < n; i++)
+        l->mean[i] = dlrm_reduce_fold_f64(r, c->ranks, l->all + (int64_t)i * DLRM_MAX_NODES, stride) / (double)l->samples[i];
+    return n;
+}

@@ -1,0 +1,282 @@
+#include "train/report.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "backend/cpu/gemm.h"
+
+enum { KEPT_STEPS = 1 << 20, BAR_WIDTH = 24 };
+static const double BAR_EVERY_S = 0.2;
+
+/* What one rank has to say at the end. */
+typedef struct rank_end {
+    int64_t samples, table_bytes, file_bytes, sent_bytes, peak_bytes, peak_resident, clamped;
+    double seconds[DLRM_PHASES];
+} rank_end;
+
+struct dlrm_report {
+    dlrm_session *s;
+    FILE *jsonl; /* rank 0, or NULL */
+    bool bar;
+    float *step_ms; /* rank 0: of the last KEPT_STEPS steps */
+    int64_t capacity, steps, samples, own_samples;
+    double total_s, wait_s, bar_at;
+    /* since the last line */
+    int64_t window_steps, window_samples, losses;
+    double window_s, window_wait_s, loss_sum;
+};
+
+static json_t *number(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static void write_event(dlrm_report *r, json_t *event)
+{
+    if (r->jsonl) {
+        char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        if (!text || fprintf(r->jsonl, "%s\n", text) < 0 || fflush(r->jsonl) != 0) {
+            dlrm_warn("%s: cannot write (%s); the log ends here", r->s->cfg.log.jsonl, strerror(errno));
+            fclose(r->jsonl);
+            r->jsonl = NULL;
+        }
+        free(text);
+    }
+    json_decref(event);
+}
+
+static json_t *model_json(const dlrm_session *s)
+{
+    const dlrm_model_spec *m = &s->spec;
+    return json_pack("{s:i,s:i,s:i,s:s,s:i,s:I,s:I}", "tables", m->n_tables, "inputs", m->n_inputs, "dense_features",
+                     m->dense_features, "interaction", dlrm_interaction_text(m->interaction), "interaction_width",
+                     m->interaction_width, "embedding_parameters", (json_int_t)m->table_elements, "mlp_parameters",
+                     (json_int_t)m->mlp_elements);
+}
+
+static dlrm_status start_event(dlrm_report *r)
+{
+    const dlrm_session *s = r->s;
+    json_t *ranks = json_array(), *owner = json_array();
+    for (int t = 0; t < s->spec.n_tables; t++) json_array_append_new(owner, json_integer(s->place.owner[t]));
+    for (int p = 0; p < s->comm->ranks; p++) {
+        dlrm_work w;
+        TRY(dlrm_work_of(s, p, &w));
+        json_array_append_new(ranks, json_pack("{s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:I}", "rank", p, "tables", w.tables, "inputs",
+                                               w.inputs, "samples", (json_int_t)w.samples, "table_bytes", (json_int_t)w.table_bytes,
+                                               "state_bytes", (json_int_t)w.state_bytes, "memory_bytes", (json_int_t)w.memory_bytes,
+                                               "file_bytes", (json_int_t)w.file_bytes, "sent_bytes_per_step", (json_int_t)w.sent_bytes));
+    }
+    write_event(r, json_pack("{s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:o}", "event", "start", "version",
+                             DLRM_VERSION, "config", s->cfg.path, "ranks", s->comm->ranks, "threads", s->threads, "device",
+                             s->be.ops->name, "gemm", dlrm_gemm_name, "deterministic", (int)s->cfg.train.deterministic, "batch_size",
+                             (json_int_t)s->batch, "steps", (json_int_t)dlrm_session_steps(s), "train_rows",
+                             (json_int_t)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), "test_rows",
+                             (json_int_t)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), "model", model_json(s), "strategy",
+                             dlrm_strategy_text(s->cfg.parallel.strategy), "table_owner", owner, "per_rank", ranks));
+    return DLRM_OK;
+}
+
+static void start_lines(const dlrm_session *s)
+{
+    const dlrm_model_spec *m = &s->spec;
+    int64_t most = 0;
+    for (int p = 0; p < s->comm->ranks; p++)
+        if (s->place.elements[p] > most) most = s->place.elements[p];
+    dlrm_info("dlrm-train %s: %d rank%s x %d thread%s, %s (%s)%s", DLRM_VERSION, s->comm->ranks, s->comm->ranks > 1 ? "s" : "", s->threads,
+              s->threads > 1 ? "s" : "", s->be.ops->name, dlrm_gemm_name, s->cfg.train.deterministic ? ", deterministic" : "");
+    dlrm_info("model: %d tables, %d inputs, %.3f M embedding + %.3f M MLP parameters (%.2f GiB), %s interaction", m->n_tables, m->n_inputs,
+              (double)m->table_elements * 1e-6, (double)m->mlp_elements * 1e-6,
+              (double)(m->table_elements + m->mlp_elements) * 4 / (1 << 30), dlrm_interaction_text(m->interaction));
+    dlrm_info("placement: %s; tables per rank %d to %d, at most %.1f MiB", dlrm_strategy_text(s->cfg.parallel.strategy),
+              s->spec.n_tables / s->comm->ranks, (s->spec.n_tables + s->comm->ranks - 1) / s->comm->ranks, (double)most * 4 / (1 << 20));
+    dlrm_info("data: %lld training rows, %lld test rows; batch %lld, %lld steps", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
+              (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
+}
+
+static dlrm_status open_log(dlrm_report *r)
+{
+    const char *path = r->s->cfg.log.jsonl;
+    if (r->s->comm->rank != 0) return DLRM_OK;
+    if (path && !(r->jsonl = fopen(path, "w")))
+        return dlrm_config_fail(&r->s->cfg, "log.jsonl", "cannot create \"%s\": %s", path, strerror(errno));
+    int64_t steps = dlrm_session_steps(r->s);
+    r->capacity = steps < KEPT_STEPS ? steps : KEPT_STEPS;
+    TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));
+    return start_event(r);
+}
+
+dlrm_status dlrm_report_open(dlrm_session *s, dlrm_report **out)
+{
+    dlrm_report *r;
+    TRY(dlrm_alloc(1, sizeof *r, "report", out));
+    r = *out;
+    r->s = s;
+    r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
+    TRY(dlrm_comm_agree(s->comm, open_log(r), NULL));
+    start_lines(s);
+    return DLRM_OK;
+}
+
+void dlrm_report_close(dlrm_report **rp)
+{
+    dlrm_report *r = *rp;
+    if (!r) return;
+    if (r->jsonl) fclose(r->jsonl);
+    dlrm_free(&r->step_ms);
+    dlrm_free(rp);
+}
+
+static void eta_text(double seconds, char *buf, size_t bytes)
+{
+    int64_t t = (int64_t)(seconds + 0.5);
+    if (t >= 3600)
+        snprintf(buf, bytes, "%lldh%02dm", (long long)(t / 3600), (int)(t / 60 % 60));
+    else if (t >= 60)
+        snprintf(buf, bytes, "%dm%02ds", (int)(t / 60), (int)(t % 60));
+    else
+        snprintf(buf, bytes, "%ds", (int)t);
+}
+
+static void show_bar(dlrm_report *r, int64_t step)
+{
+    char bar[BAR_WIDTH + 1], eta[32];
+    int64_t steps = dlrm_session_steps(r->s);
+    int full = (int)(BAR_WIDTH * step / steps);
+    for (int i = 0; i < BAR_WIDTH; i++) bar[i] = i < full ? '#' : '.';
+    bar[BAR_WIDTH] = 0;
+    eta_text(r->total_s / (double)r->steps * (double)(steps - step), eta, sizeof eta);
+    dlrm_progress("[%s] %lld/%lld  eta %s", bar, (long long)step, (long long)steps, eta);
+}
+
+void dlrm_report_step(dlrm_report *r, int64_t step, int64_t samples, double seconds, double wait_seconds)
+{
+    if (r->step_ms) r->step_ms[r->steps % r->capacity] = (float)(1e3 * seconds);
+    r->steps++;
+    r->samples += samples;
+    r->own_samples += r->s->model.own;
+    r->total_s += seconds;
+    r->wait_s += wait_seconds;
+    r->window_steps++;
+    r->window_samples += samples;
+    r->window_s += seconds;
+    r->window_wait_s += wait_seconds;
+    if (r->bar && r->s->comm->rank == 0 && dlrm_now() - r->bar_at > BAR_EVERY_S) {
+        r->bar_at = dlrm_now();
+        show_bar(r, step);
+    }
+}
+
+void dlrm_report_loss(dlrm_report *r, double loss)
+{
+    r->loss_sum += loss;
+    r->losses++;
+}
+
+void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, double rate, double embedding_rate)
+{
+    double step_ms = 1e3 * r->window_s / (double)r->window_steps, per_s = (double)r->window_samples / r->window_s;
+    double mean = r->loss_sum / (double)r->losses;
+    if (r->s->comm->rank == 0) {
+        char eta[32];
+        eta_text(step_ms * 1e-3 * (double)(steps - step), eta, sizeof eta);
+        dlrm_info("step %lld/%lld | loss %.5f | %.2f ms/step | %.4g %s samples/s | lr %.4g | eta %s", (long long)step, (long long)steps,
+                  mean, step_ms, per_s >= 1e6 ? per_s * 1e-6 : per_s * 1e-3, per_s >= 1e6 ? "M" : "k", rate, eta);
+        write_event(r, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "step", "step", (json_int_t)step, "loss", number(loss),
+                                 "loss_mean", number(mean), "step_ms", number(step_ms), "samples_per_s", number(per_s), "lr",
+                                 number(rate), "lr_embedding", number(embedding_rate), "data_wait_ms",
+                                 number(1e3 * r->window_wait_s / (double)r->window_steps)));
+    }
+    r->window_steps = r->window_samples = r->losses = 0;
+    r->window_s = r->window_wait_s = r->loss_sum = 0;
+}
+
+void dlrm_report_evaluation(dlrm_report *r, int64_t step, const dlrm_evaluation *e)
+{
+    if (r->s->comm->rank != 0) return;
+    dlrm_info("evaluation after step %lld | AUC %.6f | loss %.5f | %lld samples", (long long)step, e->auc, e->loss, (long long)e->samples);
+    write_event(r, json_pack("{s:s,s:I,s:o,s:o,s:I}", "event", "eval", "step", (json_int_t)step, "auc", number(e->auc), "loss",
+                             number(e->loss), "samples", (json_int_t)e->samples));
+}
+
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Step time below which a share of the kept steps lies. */
+static double quantile(dlrm_report *r, double share)
+{
+    int64_t n = r->steps < r->capacity ? r->steps : r->capacity;
+    if (n == 0) return NAN;
+    return r->step_ms[(int64_t)(share * (double)(n - 1) + 0.5)];
+}
+
+static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, double median, double p95)
+{
+    const int R = r->s->comm->ranks;
+    char shares[300];
+    int64_t peak = 0, clamped = 0;
+    double rest = 100;
+    int at = 0;
+    for (int k = 0; k < DLRM_PHASES; k++) {
+        double share = r->total_s > 0 ? 100 * ranks[0].seconds[k] / r->total_s : 0;
+        rest -= share;
+        at += snprintf(shares + at, sizeof shares - (size_t)at, "%s %.1f %%, ", dlrm_phase_names[k], share);
+    }
+    snprintf(shares + at, sizeof shares - (size_t)at, "other %.1f %%", rest > 0 ? rest : 0);
+    for (int p = 0; p < R; p++) {
+        peak = ranks[p].peak_resident > peak ? ranks[p].peak_resident : peak;
+        clamped += ranks[p].clamped;
+    }
+    dlrm_info("%s after %lld steps, %lld samples in %.1f s of training", why, (long long)r->steps, (long long)r->samples, r->total_s);
+    dlrm_info("step time: median %.2f ms, p95 %.2f ms | %.0f samples/s", median, p95, (double)r->samples / r->total_s);
+    dlrm_info("time: %s (rank 0)", shares);
+    dlrm_info("peak memory of a rank: %.1f MiB", (double)peak / (1 << 20));
+    if (clamped) dlrm_warn("%lld ids were outside their tables and read row 0 (data.index_check: clamp)", (long long)clamped);
+}
+
+static json_t *rank_json(const dlrm_report *r, int p, const rank_end *e)
+{
+    json_t *shares = json_object();
+    for (int k = 0; k < DLRM_PHASES; k++)
+        json_object_set_new(shares, dlrm_phase_names[k], number(r->total_s > 0 ? e->seconds[k] / r->total_s : NAN));
+    return json_pack("{s:i,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:o}", "rank", p, "samples", (json_int_t)e->samples, "table_bytes",
+                     (json_int_t)e->table_bytes, "file_bytes", (json_int_t)e->file_bytes, "sent_bytes_per_step",
+                     number(r->steps ? (double)e->sent_bytes / (double)r->steps : 0), "peak_bytes", (json_int_t)e->peak_bytes,
+                     "peak_resident_bytes", (json_int_t)e->peak_resident, "clamped_ids", (json_int_t)e->clamped, "time_shares", shares);
+}
+
+dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes, int64_t clamped)
+{
+    dlrm_session *s = r->s;
+    int64_t state;
+    rank_end mine = {.samples = r->own_samples, .file_bytes = file_bytes, .sent_bytes = s->comm->bytes_sent,
+                     .peak_bytes = dlrm_mem_peak_bytes(), .peak_resident = dlrm_mem_peak_resident(), .clamped = clamped};
+    rank_end *all;
+    memcpy(mine.seconds, s->model.seconds, sizeof mine.seconds);
+    dlrm_embedding_bytes(&s->model.emb, &s->cfg.optimizer.embedding, &mine.table_bytes, &state);
+    TRY(dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all));
+    dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);
+    if (s->comm->rank == 0) {
+        int64_t kept = r->steps < r->capacity ? r->steps : r->capacity;
+        json_t *ranks = json_array();
+        qsort(r->step_ms, (size_t)kept, sizeof *r->step_ms, by_value);
+        double median = quantile(r, 0.5), p95 = quantile(r, 0.95);
+        for (int p = 0; p < s->comm->ranks; p++) json_array_append_new(ranks, rank_json(r, p, &all[p]));
+        end_lines(r, why, all, median, p95);
+        write_event(r, json_pack("{s:s,s:s,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "end", "why", why, "steps", (json_int_t)r->steps,
+                                 "samples", (json_int_t)r->samples, "step_ms_median", number(median), "step_ms_p95", number(p95),
+                                 "samples_per_s", number((double)r->samples / r->total_s), "train_s", number(r->total_s),
+                                 "data_wait_share", number(r->wait_s / r->total_s), "per_rank", ranks));
+    }
+    dlrm_free(&all);
+    return DLRM_OK;
+}

@@ -1,0 +1,21 @@
+/* What a run says: lines and a progress bar on stdout, JSON lines in log.jsonl (design.md section 4). Rank 0 writes; the
+ * functions marked so are collective. */
+#pragma once
+#include "train/evaluate.h"
+#include "train/work.h"
+
+typedef struct dlrm_report dlrm_report;
+
+/* Collective. Opens the log file (replacing it), writes the start event and its lines. */
+dlrm_status dlrm_report_open(dlrm_session *s, dlrm_report **out) DLRM_MUST_USE;
+void dlrm_report_close(dlrm_report **r);
+
+/* After each training step: how long it took, of that waiting for data, ids clamped. Allocates nothing. */
+void dlrm_report_step(dlrm_report *r, int64_t step, int64_t samples, double seconds, double wait_seconds);
+/* A loss that the next line's mean counts. */
+void dlrm_report_loss(dlrm_report *r, double loss);
+/* Step line and event: the window since the last one. */
+void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, double rate, double embedding_rate);
+void dlrm_report_evaluation(dlrm_report *r, int64_t step, const dlrm_evaluation *e);
+/* Collective. Closing summary and end event. file_bytes: read by this rank. */
+dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes, int64_t clamped) DLRM_MUST_USE;

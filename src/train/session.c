@@ -1,0 +1,161 @@
+#include "train/session.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/weights.h"
+#include "train/work.h"
+
+/* OMP_NUM_THREADS if set; else the cores that this rank may use: its own where the launcher binds ranks to cores, else an
+ * even share of the machine's. */
+static int choose_threads(dlrm_comm *comm)
+{
+    const char *set = getenv("OMP_NUM_THREADS");
+    int usable = omp_get_num_procs(), local = dlrm_comm_local_ranks(comm);
+    if (set && atoi(set) > 0) return atoi(set);
+    if (usable < sysconf(_SC_NPROCESSORS_ONLN)) {
+        if (local == 1)
+            dlrm_info("note: this rank may use %d of %ld cores (bound by the launcher); mpirun --bind-to none lifts that", usable,
+                      sysconf(_SC_NPROCESSORS_ONLN));
+        return usable;
+    }
+    return usable / local > 1 ? usable / local : 1;
+}
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static dlrm_status open_data(dlrm_session *s)
+{
+    s->from_files = s->cfg.data.format != DLRM_SYNTHETIC;
+    if (s->from_files) TRY(dlrm_feature_spec_load(s->cfg.data.path, &s->files));
+    TRY(dlrm_model_spec_resolve(&s->cfg, s->from_files ? &s->files : NULL, &s->spec));
+    TRY(dlrm_dataset_open(&s->cfg, &s->spec, s->from_files ? &s->files : NULL, &s->data));
+    if (dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT) == 0) return FAIL(DLRM_E_INPUT, "%s: the train split has no rows", s->cfg.data.path);
+    if (!dlrm_session_has_test(s)) {
+        if (s->cfg.eval.every_steps > 0)
+            return dlrm_config_fail(&s->cfg, "eval.every_steps", "is %lld, but the data has no test split", (long long)s->cfg.eval.every_steps);
+        if (s->cfg.eval.target_auc > 0)
+            return dlrm_config_fail(&s->cfg, "eval.target_auc", "is %g, but the data has no test split", s->cfg.eval.target_auc);
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides, char *const *overrides)
+{
+    dlrm_config *cfg = &s->cfg;
+    TRY(dlrm_config_load(config, n_overrides, overrides, cfg));
+    if (cfg->train.deterministic && cfg->train.deterministic_chunks < s->comm->ranks)
+        return dlrm_config_fail(cfg, "train.deterministic_chunks", "is %lld, expected at least the number of ranks, %d",
+                                (long long)cfg->train.deterministic_chunks, s->comm->ranks);
+    TRY(open_data(s));
+    s->batch = min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
+    s->eval_batch = dlrm_session_has_test(s) ? min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
+    TRY(dlrm_placement_make(&s->spec, cfg->parallel.strategy, s->comm->ranks, &s->place));
+    TRY(dlrm_alloc(s->spec.n_inputs, sizeof *s->wanted, "inputs held", &s->wanted));
+    for (int j = 0; j < s->spec.n_inputs; j++) s->wanted[j] = s->place.owner[s->spec.inputs[j].table] == s->comm->rank;
+    s->train_args = (dlrm_reader_args){.split = DLRM_TRAIN_SPLIT, .batch_size = s->batch, .epochs = cfg->train.epochs,
+                                       .deterministic = cfg->train.deterministic, .chunks = cfg->train.deterministic_chunks,
+                                       .rank = s->comm->rank, .ranks = s->comm->ranks, .wanted = s->wanted};
+    s->eval_args = s->train_args;
+    s->eval_args.split = DLRM_TEST_SPLIT;
+    s->eval_args.batch_size = s->eval_batch;
+    s->eval_args.max_rows = cfg->eval.max_samples;
+    s->eval_args.epochs = 0;
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_session *s)
+{
+    *s = (dlrm_session){.comm = comm};
+    s->threads = choose_threads(comm);
+    TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
+    dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
+    return DLRM_OK;
+}
+
+static int widest(const dlrm_model_spec *spec)
+{
+    int w = spec->dense_features > spec->interaction_width ? spec->dense_features : spec->interaction_width;
+    for (int l = 0; l < spec->bottom.n; l++) w = spec->bottom.v[l] > w ? spec->bottom.v[l] : w;
+    for (int l = 0; l < spec->top.n; l++) w = spec->top.v[l] > w ? spec->top.v[l] : w;
+    return w;
+}
+
+static int widest_vector(const dlrm_model_spec *spec)
+{
+    int w = spec->bottom_width;
+    for (int t = 0; t < spec->n_tables; t++) w = spec->tables[t].dim > w ? spec->tables[t].dim : w;
+    return w;
+}
+
+static dlrm_status open_model(dlrm_session *s)
+{
+    const dlrm_config *cfg = &s->cfg;
+    dlrm_backend_args args = {.threads = s->threads, .pinned = cfg->train.deterministic, .max_width = widest(&s->spec),
+                              .max_leaves = cfg->train.deterministic ? (int)cfg->train.deterministic_chunks : 1,
+                              .max_slots = 1 + s->spec.n_inputs, .max_vector = widest_vector(&s->spec)};
+    TRY(dlrm_cpu_backend_open(&args, &s->be));
+    TRY(dlrm_model_open(cfg, &s->spec, &s->be, s->comm, s->batch > s->eval_batch ? s->batch : s->eval_batch, &s->model));
+    return cfg->checkpoint.init_from ? DLRM_OK : dlrm_model_init(&s->model);
+}
+
+dlrm_status dlrm_session_open_model(dlrm_session *s)
+{
+    TRY(dlrm_work_check_memory(s));
+    TRY(dlrm_comm_agree(s->comm, open_model(s), NULL));
+    if (!s->cfg.checkpoint.init_from) return DLRM_OK;
+    return dlrm_weights_load(&s->model, s->cfg.checkpoint.init_from, s->cfg.checkpoint.name_map);
+}
+
+void dlrm_session_close(dlrm_session *s)
+{
+    dlrm_model_close(&s->model);
+    if (s->be.ops) s->be.ops->close(&s->be);
+    dlrm_placement_clear(&s->place);
+    dlrm_free(&s->wanted);
+    dlrm_dataset_close(&s->data);
+    dlrm_model_spec_clear(&s->spec);
+    dlrm_feature_spec_clear(&s->files);
+    dlrm_config_clear(&s->cfg);
+}
+
+bool dlrm_session_has_test(const dlrm_session *s)
+{
+    return dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT) > 0;
+}
+
+static int64_t steps_per_epoch(const dlrm_session *s)
+{
+    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);
+    return rows / s->batch + (rows % s->batch != 0);
+}
+
+int64_t dlrm_session_steps(const dlrm_session *s)
+{
+    const int64_t steps = s->cfg.train.steps, epochs = s->cfg.train.epochs, per_epoch = steps_per_epoch(s);
+    if (epochs == 0 || (steps > 0 && steps / per_epoch < epochs)) return steps;
+    return epochs * per_epoch;
+}
+
+bool dlrm_session_evaluates(const dlrm_session *s, int64_t step)
+{
+    if (!dlrm_session_has_test(s)) return false;
+    if (s->cfg.eval.every_steps > 0 && step % s->cfg.eval.every_steps == 0) return true;
+    return s->cfg.eval.every_epoch && (step % steps_per_epoch(s) == 0 || step == dlrm_session_steps(s));
+}
+
+int64_t dlrm_session_evaluations(const dlrm_session *s)
+{
+    int64_t n = 0, steps = dlrm_session_steps(s), k = s->cfg.eval.every_steps, e = steps_per_epoch(s);
+    if (!dlrm_session_has_test(s)) return 0;
+    if (k > 0) n += steps / k;
+    if (!s->cfg.eval.every_epoch) return n;
+    for (int64_t at = e; at <= steps; at += e) n += k == 0 || at % k != 0;
+    return n + (steps % e != 0 && (k == 0 || steps % k != 0));
+}

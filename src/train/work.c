@@ -1,0 +1,151 @@
+#include "train/work.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "model/optimizer.h"
+
+static int64_t own_samples(const dlrm_session *s, int64_t B, int rank)
+{
+    int64_t begin, own;
+    dlrm_cut_samples(B, rank, s->comm->ranks, s->cfg.train.deterministic, s->cfg.train.deterministic_chunks, &begin, &own);
+    return own;
+}
+
+/* Samples of the whole run: full epochs, then the steps left of the last one. */
+static int64_t run_samples(const dlrm_session *s, int rank)
+{
+    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), per_epoch = rows / s->batch + (rows % s->batch != 0);
+    int64_t steps = dlrm_session_steps(s), full = own_samples(s, s->batch, rank), last = rows % s->batch;
+    int64_t epochs = steps / per_epoch;
+    int64_t epoch = rank < 0 ? rows : full * (rows / s->batch) + (last ? own_samples(s, last, rank) : 0);
+    return epochs * epoch + steps % per_epoch * (rank < 0 ? s->batch : full);
+}
+
+static int64_t activation_floats(const dlrm_model_spec *m)
+{
+    int64_t n = m->dense_features + 1 + 2 * (int64_t)m->interaction_width;
+    for (int l = 0; l < m->bottom.n; l++) n += 2 * (int64_t)m->bottom.v[l];
+    for (int l = 0; l < m->top.n; l++) n += 2 * (int64_t)m->top.v[l];
+    return n;
+}
+
+static dlrm_status file_bytes(const dlrm_session *s, int rank, int64_t *out)
+{
+    dlrm_reader_args train = s->train_args, eval = s->eval_args;
+    bool *wanted;
+    TRY(dlrm_alloc(s->spec.n_inputs, sizeof *wanted, "inputs held", &wanted));
+    for (int j = 0; j < s->spec.n_inputs; j++) wanted[j] = s->place.owner[s->spec.inputs[j].table] == rank;
+    train.rank = eval.rank = rank;
+    train.wanted = eval.wanted = wanted;
+    double epochs = (double)run_samples(s, -1) / (double)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);
+    *out = (int64_t)(epochs * (double)dlrm_dataset_epoch_bytes(s->data, &train));
+    if (dlrm_session_has_test(s)) *out += dlrm_session_evaluations(s) * dlrm_dataset_epoch_bytes(s->data, &eval);
+    dlrm_free(&wanted);
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
+{
+    const dlrm_config *cfg = &s->cfg;
+    const int R = s->comm->ranks;
+    const int64_t own = own_samples(s, s->batch, rank), width = s->place.width[rank];
+    const int64_t max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch;
+    dlrm_reduce reduce;
+    *w = (dlrm_work){.tables = s->place.tables[rank], .inputs = s->place.inputs[rank], .samples = run_samples(s, rank)};
+    for (int t = 0; t < s->spec.n_tables; t++) {
+        if (s->place.owner[t] != rank) continue;
+        const dlrm_table *table = &s->spec.tables[t];
+        w->table_bytes += table->rows * table->dim * 4;
+        w->state_bytes += table->rows * (dlrm_optimizer_rowwise(&cfg->optimizer.embedding) ? 1 : table->dim) *
+                          dlrm_optimizer_states(&cfg->optimizer.embedding) * 4;
+    }
+    w->state_bytes += s->spec.mlp_elements * dlrm_optimizer_states(&cfg->optimizer.dense) * 4;
+    int64_t ids = 0;
+    for (int j = 0; j < s->spec.n_inputs; j++)
+        if (s->place.owner[s->spec.inputs[j].table] == rank) ids += s->spec.inputs[j].hotness;
+    w->memory_bytes = w->table_bytes + w->state_bytes + 2 * s->spec.mlp_elements * 4 +
+                      own_samples(s, max_batch, rank) * activation_floats(&s->spec) * 4 + 2 * max_batch * width * 4 +
+                      (R > 1 ? 2 * own_samples(s, max_batch, rank) * s->spec.vectors_width * 4 : 0) +
+                      max_batch * ids * (2 + 3) * 8; /* sorted pairs twice, a reader's ring of ids */
+    TRY(file_bytes(s, rank, &w->file_bytes));
+    TRY(dlrm_reduce_layout(R, s->spec.mlp_elements, cfg->train.deterministic, (int)cfg->train.deterministic_chunks, &reduce));
+    w->sent_bytes = R == 1 ? 0
+                           : ((s->batch - own) * width + own * (s->spec.vectors_width - width)) * 4 + dlrm_reduce_bytes(&reduce, rank, R);
+    dlrm_reduce_close(&reduce);
+    return DLRM_OK;
+}
+
+/* MemAvailable, or less where the control group of the process allows less; -1: unknown. */
+static int64_t memory_available(void)
+{
+    char line[200];
+    long long kib, limit, used;
+    int64_t available = -1;
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld", &kib) == 1) available = kib * 1024;
+    if (f) fclose(f);
+    FILE *max = fopen("/sys/fs/cgroup/memory.max", "r"), *now = fopen("/sys/fs/cgroup/memory.current", "r");
+    if (max && now && fscanf(max, "%lld", &limit) == 1 && fscanf(now, "%lld", &used) == 1 && (available < 0 || limit - used < available))
+        available = limit - used;
+    if (max) fclose(max);
+    if (now) fclose(now);
+    return available;
+}
+
+dlrm_status dlrm_work_check_memory(dlrm_session *s)
+{
+    dlrm_work mine = {0};
+    TRY(dlrm_comm_agree(s->comm, dlrm_work_of(s, s->comm->rank, &mine), NULL));
+    int64_t need = dlrm_comm_local_sum_i64(s->comm, mine.memory_bytes), have = memory_available();
+    dlrm_status st = DLRM_OK;
+    if (have >= 0 && need > have)
+        st = FAIL(DLRM_E_RUNTIME, "the model needs %.2f GiB on this host (%d ranks), %.2f GiB are available; use more hosts, fewer "
+                  "rows or smaller tables", (double)need / (1 << 30), dlrm_comm_local_ranks(s->comm), (double)have / (1 << 30));
+    return dlrm_comm_agree(s->comm, st, NULL);
+}
+
+static void describe_model(const dlrm_session *s)
+{
+    const dlrm_model_spec *m = &s->spec;
+    char layers[2][600] = {"none", "none"};
+    const dlrm_int_list *stacks[2] = {&m->bottom, &m->top};
+    for (int k = 0; k < 2; k++)
+        for (int l = 0, at = 0; l < stacks[k]->n && at < (int)sizeof layers[k] - 12; l++)
+            at += snprintf(layers[k] + at, sizeof layers[k] - (size_t)at, "%s%d", l ? "-" : "", stacks[k]->v[l]);
+    printf("model      %d dense features, bottom MLP %s, %s interaction (width %d), top MLP %s\n", m->dense_features, layers[0],
+           dlrm_interaction_text(m->interaction), m->interaction_width, layers[1]);
+    printf("           %d tables, %d inputs, %lld embedding parameters (%.2f GiB), %lld MLP parameters\n", m->n_tables, m->n_inputs,
+           (long long)m->table_elements, (double)m->table_elements * 4 / (1 << 30), (long long)m->mlp_elements);
+    printf("training   %lld rows, batch %lld, %lld steps, %s / %s, %s\n", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
+           (long long)s->batch, (long long)dlrm_session_steps(s), dlrm_optimizer_text(s->cfg.optimizer.dense.name),
+           dlrm_optimizer_text(s->cfg.optimizer.embedding.name), s->cfg.train.deterministic ? "deterministic" : "default order of sums");
+    if (dlrm_session_has_test(s))
+        printf("evaluation %lld rows, batch %lld, %lld times\n", (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT),
+               (long long)s->eval_batch, (long long)dlrm_session_evaluations(s));
+    else
+        printf("evaluation none: the data has no test split\n");
+    printf("placement  %s, %d rank%s\n", dlrm_strategy_text(s->cfg.parallel.strategy), s->comm->ranks, s->comm->ranks > 1 ? "s" : "");
+}
+
+dlrm_status dlrm_work_print(const dlrm_session *s)
+{
+    if (s->comm->rank != 0) return DLRM_OK;
+    describe_model(s);
+    printf("%6s %7s %7s %12s %12s %12s %14s %14s %14s\n", "rank", "tables", "inputs", "table MiB", "state MiB", "memory MiB",
+           "samples", "file MiB read", "KiB sent/step");
+    for (int p = 0; p < s->comm->ranks; p++) {
+        dlrm_work w;
+        TRY(dlrm_work_of(s, p, &w));
+        printf("%6d %7d %7d %12.2f %12.2f %12.2f %14lld %14.2f %14.2f\n", p, w.tables, w.inputs, (double)w.table_bytes / (1 << 20),
+               (double)w.state_bytes / (1 << 20), (double)w.memory_bytes / (1 << 20), (long long)w.samples,
+               (double)w.file_bytes / (1 << 20), (double)w.sent_bytes / 1024);
+    }
+    for (int t = 0; t < s->spec.n_tables; t++)
+        printf("table %-20s %14lld rows x %-5d rank %d\n", s->spec.tables[t].name, (long long)s->spec.tables[t].rows,
+               s->spec.tables[t].dim, s->place.owner[t]);
+    return DLRM_OK;
+}

@@ -1,0 +1,21 @@
+/* What each rank will hold, read and send: arithmetic from config, data and placement, before anything is allocated.
+ * --check prints it, the start event carries it, and the end event shows what it was. */
+#pragma once
+#include "train/session.h"
+
+typedef struct dlrm_work {
+    int tables, inputs;
+    int64_t samples;      /* of the whole run */
+    int64_t table_bytes;  /* embedding weights */
+    int64_t state_bytes;  /* optimizer state of tables and MLPs */
+    int64_t memory_bytes; /* all of the model: weights, state, activations, exchange */
+    int64_t file_bytes;   /* read in the whole run, evaluations included */
+    int64_t sent_bytes;   /* per full training step, to other ranks */
+} dlrm_work;
+
+/* The work of any rank; every rank can compute everybody's. */
+dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *out) DLRM_MUST_USE;
+/* Collective. Refuses a model that does not fit into the memory that the ranks of a host have left. */
+dlrm_status dlrm_work_check_memory(dlrm_session *s) DLRM_MUST_USE;
+/* --check: model, placement and the work of each rank, on stdout. */
+dlrm_status dlrm_work_print(const dlrm_session *s) DLRM_MUST_USE;
