@@ -102,8 +102,11 @@ void dlrm_key_explain(const dlrm_key *key, const dlrm_key_table *t, char *buf, s
         append_takers(buf, bytes, t, key->takers);
         append(buf, bytes, ".");
     }
-    for (const dlrm_key_name *v = key->names; v && v->name; v++)
-        if (v->missing) append(buf, bytes, " [%s: %s]", v->name, v->missing);
+    for (const dlrm_key_name *v = key->names; v && v->name; v++) { /* names that stand together share a bracket */
+        bool more = v[1].name && v[1].missing == v->missing, first = v == key->names || v[-1].missing != v->missing;
+        if (v->missing) append(buf, bytes, "%s%s", first ? " [" : ", ", v->name);
+        if (v->missing && !more) append(buf, bytes, ": %s]", v->missing);
+    }
     if (key->missing) append(buf, bytes, " [other than the default: %s]", key->missing);
 }
 
@@ -140,7 +143,7 @@ void dlrm_key_suggest(const dlrm_key_table *t, const char *prefix, const char *s
                       size_t bytes)
 {
     const char *nearest = NULL;
-    int least = (int)strlen(key) / 3 + 1; /* edits that still look like a slip */
+    int least = strlen(key) < 5 ? 1 : ((int)strlen(key) + 1) / 3; /* edits that still look like a slip */
     buf[0] = '\0';
     for (int i = 0; i < t->n; i++) {
         const char *name = member(t->keys[i].path, section);
