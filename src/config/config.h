@@ -135,8 +135,8 @@ void dlrm_config_clear(dlrm_config *cfg); /* copes with {0} */
  * "command line: key.path: …" for an override. */
 dlrm_status dlrm_config_fail(const dlrm_config *cfg, const char *key_path, const char *fmt, ...) DLRM_PRINTF(3, 4);
 
-/* --help [topic]: overview (NULL), the keys below `topic` ("model", "optimizer.schedule", …), those called so
- * ("batch_size"), or `markdown`: docs/config.md. false: no such topic. */
+/* --help [topic]: what topics there are (NULL), the keys below `topic` ("model", "optimizer.schedule", …) or those called
+ * so ("batch_size"). false: no such topic. */
 bool dlrm_config_help(FILE *out, const char *topic);
 /* docs/config.md, generated. */
 void dlrm_config_markdown(FILE *out);

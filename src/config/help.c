@@ -89,24 +89,12 @@ static void print_topic_name(FILE *out, const char *path, const dlrm_key *key, c
 
 bool dlrm_config_help(FILE *out, const char *topic)
 {
-    if (topic && !strcmp(topic, "markdown")) {
-        dlrm_config_markdown(out);
-        return true;
-    }
     if (topic) {
         topic_state s = {topic, false};
         walk(&dlrm_config_keys, "", print_help, out, &s);
         return s.found;
     }
     fputs(
-        "dlrm-train trains deep-learning recommendation models: embedding tables spread over the ranks, MLPs on all.\n"
-        "\n"
-        "  mpirun -n 8 dlrm-train CONFIG.yaml [key.path=value ...]   train, and evaluate as the config says\n"
-        "  dlrm-train CONFIG.yaml --check                            check config and data, print model and placement\n"
-        "  mpirun -n 8 dlrm-train CONFIG.yaml --eval                 evaluate the weights of checkpoint.init_from\n"
-        "  mpirun -n 8 dlrm-train CONFIG.yaml --predict OUT.npy      one probability per row of the test split\n"
-        "  dlrm-train --help [topic]                                 this, or the keys that belong to the topic\n"
-        "  dlrm-train --version\n"
         "\n"
         "key.path=value sets any config key, the value written as in YAML: train.steps=100 'model.top_mlp=[64, 1]'.\n"
         "Elements of lists are counted from 0: model.tables.0.rows=1000.\n"
