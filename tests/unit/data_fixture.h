@@ -77,3 +77,29 @@ static inline void assert_has(const char *text, const char *part)
         assert_int_equal(expr, DLRM_E_INPUT);                                                                          \
         assert_has(dlrm_error_message(), part);                                                                        \
     } while (0)
+
+/* A model made by hand: what the config would resolve to. */
+typedef struct data_model {
+    dlrm_config cfg;
+    dlrm_model_spec spec;
+    dlrm_table tables[16];
+    dlrm_input inputs[16];
+    bool wanted[16]; /* all of them */
+} data_model;
+
+static inline void add_input(data_model *m, const char *name, int64_t rows, int hotness, bool variable)
+{
+    int j = m->spec.n_inputs++;
+    m->spec.n_tables++;
+    m->spec.tables = m->tables;
+    m->spec.inputs = m->inputs;
+    m->tables[j] = (dlrm_table){.name = (char *)name, .rows = rows, .dim = 4};
+    m->inputs[j] = (dlrm_input){.table = j, .hotness = hotness, .variable = variable, .name = (char *)name};
+    m->wanted[j] = true;
+}
+
+/* One rank reads everything, once. */
+static inline dlrm_reader_args whole(const data_model *m, int64_t batch_size)
+{
+    return (dlrm_reader_args){.batch_size = batch_size, .epochs = 1, .ranks = 1, .wanted = m->wanted};
+}
