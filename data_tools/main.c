@@ -1,0 +1,46 @@
+/* dlrm_data: one program, a sub-command per job. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "convert.h"
+
+static const struct command {
+    const char *name, *summary;
+    dlrm_status (*run)(int argc, char **argv);
+} commands[] = {
+    {"convert", "Criteo's raw text to split-binary", dlrm_convert_main},
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+static void usage(FILE *out)
+{
+    fprintf(out, "usage: dlrm_data COMMAND [arguments]\n\ncommands:\n");
+    for (int i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-12s %s\n", commands[i].name, commands[i].summary);
+    fprintf(out, "\n'dlrm_data COMMAND --help' explains one; 'dlrm_data --version' names this release.\n");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        usage(stderr);
+        return DLRM_E_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        usage(stdout);
+        return DLRM_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("dlrm_data %s\n", DLRM_VERSION);
+        return DLRM_OK;
+    }
+    for (int i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, argv[1]) != 0) continue;
+        dlrm_status st = commands[i].run(argc - 2, argv + 2);
+        if (st != DLRM_OK) fprintf(stderr, "dlrm_data: %s\n", dlrm_error_message());
+        return st;
+    }
+    fprintf(stderr, "dlrm_data: unknown command %s; 'dlrm_data --help' lists them\n", argv[1]);
+    return DLRM_E_USAGE;
+}

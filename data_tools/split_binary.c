@@ -1,0 +1,201 @@
+#include "split_binary.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* Files of a split: label, dense values, then one per categorical feature. */
+enum { LABEL, DENSE, IDS };
+
+typedef struct split_files {
+    int64_t rows;
+    int *fd; /* [IDS + n_ids]; NULL: no such split */
+} split_files;
+
+struct dlrm_columns {
+    char folder[DLRM_PATH_MAX];
+    dlrm_columns_shape shape;
+    int64_t *cardinality;
+    split_files split[DLRM_OUT_SPLITS];
+};
+
+static const char *const split_name[DLRM_OUT_SPLITS] = {"train", "test", "validation"};
+
+int dlrm_columns_id_bytes(int64_t cardinality)
+{
+    if (cardinality < INT8_MAX) return 1;
+    if (cardinality < INT16_MAX) return 2;
+    return cardinality < INT32_MAX ? 4 : 0;
+}
+
+static int64_t row_bytes(const dlrm_columns *c, int file)
+{
+    if (file == LABEL) return 1;
+    if (file == DENSE) return (int64_t)c->shape.n_dense * c->shape.dense_bytes;
+    return dlrm_columns_id_bytes(c->cardinality[file - IDS]);
+}
+
+static dlrm_status file_path(const dlrm_columns *c, int split, int file, char *path)
+{
+    const char *name = split_name[split];
+    if (file == LABEL) return dlrm_tool_path(path, "%s/%s/label.bin", c->folder, name);
+    if (file == DENSE) return dlrm_tool_path(path, "%s/%s/numerical.bin", c->folder, name);
+    return dlrm_tool_path(path, "%s/%s/cat_%d.bin", c->folder, name, file - IDS);
+}
+
+static dlrm_status make_file(dlrm_columns *c, int split, int file)
+{
+    char path[DLRM_PATH_MAX];
+    int64_t bytes = c->split[split].rows * row_bytes(c, file);
+    int *fd = &c->split[split].fd[file];
+    TRY(file_path(c, split, file, path));
+    TRY(dlrm_tool_create(path, fd));
+    /* Takes the space now, where the file system can: a full disk is then known before the work is done. */
+    if (bytes > 0 && fallocate(*fd, 0, 0, bytes) != 0 && (errno == ENOSPC || errno == EDQUOT || errno == EFBIG))
+        return FAIL(DLRM_E_RUNTIME, "%s: cannot take %lld bytes: %s", path, (long long)bytes, strerror(errno));
+    if (ftruncate(*fd, bytes) != 0)
+        return FAIL(DLRM_E_RUNTIME, "%s: cannot make it %lld bytes long: %s", path, (long long)bytes, strerror(errno));
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shape, const int64_t rows[DLRM_OUT_SPLITS], dlrm_columns **out)
+{
+    dlrm_status st;
+    dlrm_columns *c;
+    *out = NULL;
+    TRY(dlrm_alloc(1, sizeof *c, "output columns", &c));
+    c->shape = *shape;
+    TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof *c->cardinality, "output columns", &c->cardinality));
+    memcpy(c->cardinality, shape->cardinality, (size_t)shape->n_ids * sizeof *c->cardinality);
+    TRY_TO(fail, st, dlrm_tool_path(c->folder, "%s", folder));
+    for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
+        char path[DLRM_PATH_MAX];
+        c->split[s].rows = rows[s];
+        if (rows[s] == 0) continue;
+        TRY_TO(fail, st, dlrm_tool_path(path, "%s/%s", folder, split_name[s]));
+        TRY_TO(fail, st, dlrm_tool_make_folder(path));
+        TRY_TO(fail, st, dlrm_alloc(IDS + shape->n_ids, sizeof(int), "output columns", &c->split[s].fd));
+        for (int f = 0; f < IDS + shape->n_ids; f++) c->split[s].fd[f] = -1;
+        for (int f = 0; f < IDS + shape->n_ids; f++) TRY_TO(fail, st, make_file(c, s, f));
+    }
+    *out = c;
+    return DLRM_OK;
+fail:
+    dlrm_columns_close(&c);
+    return st;
+}
+
+void dlrm_columns_close(dlrm_columns **columns)
+{
+    dlrm_columns *c = *columns;
+    if (!c) return;
+    for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
+        for (int f = 0; c->split[s].fd && f < IDS + c->shape.n_ids; f++)
+            if (c->split[s].fd[f] >= 0) close(c->split[s].fd[f]);
+        dlrm_free(&c->split[s].fd);
+    }
+    dlrm_free(&c->cardinality);
+    dlrm_free(columns);
+}
+
+static void write_split_sources(const dlrm_columns *c, int split, FILE *out)
+{
+    const char *name = split_name[split];
+    fprintf(out, "  %s:\n", name);
+    fprintf(out, "  - features:\n    - label\n    files:\n    - %s/label.bin\n    type: split_binary\n", name);
+    fprintf(out, "  - features:\n");
+    for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "    - num_%d\n", j);
+    fprintf(out, "    files:\n    - %s/numerical.bin\n    type: split_binary\n", name);
+    for (int k = 0; k < c->shape.n_ids; k++)
+        fprintf(out, "  - features:\n    - cat_%d.bin\n    files:\n    - %s/cat_%d.bin\n    type: split_binary\n", k, name, k);
+}
+
+static void write_spec(const dlrm_columns *c, FILE *out)
+{
+    fprintf(out, "channel_spec:\n  categorical:\n");
+    for (int k = 0; k < c->shape.n_ids; k++) fprintf(out, "  - cat_%d.bin\n", k);
+    fprintf(out, "  label:\n  - label\n  numerical:\n");
+    for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "  - num_%d\n", j);
+    fprintf(out, "feature_spec:\n");
+    for (int k = 0; k < c->shape.n_ids; k++)
+        fprintf(out, "  cat_%d.bin:\n    cardinality: %lld\n    dtype: int%d\n", k, (long long)c->cardinality[k],
+                8 * dlrm_columns_id_bytes(c->cardinality[k]));
+    fprintf(out, "  label:\n    dtype: bool\n");
+    for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "  num_%d:\n    dtype: float%d\n", j, 8 * c->shape.dense_bytes);
+    fprintf(out, "metadata: {}\nsource_spec:\n");
+    for (int s = 0; s < DLRM_VALIDATION; s++)
+        if (c->split[s].rows > 0) write_split_sources(c, s, out);
+}
+
+dlrm_status dlrm_columns_finish(dlrm_columns *c)
+{
+    char path[DLRM_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
+        for (int f = 0; c->split[s].fd && f < IDS + c->shape.n_ids; f++) {
+            TRY(file_path(c, s, f, path));
+            TRY(dlrm_tool_close(&c->split[s].fd[f], path));
+        }
+    }
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return FAIL(DLRM_E_RUNTIME, "cannot allocate memory for feature_spec.yaml");
+    write_spec(c, out);
+    fclose(out);
+    dlrm_status st = dlrm_tool_path(path, "%s/feature_spec.yaml", c->folder);
+    if (st == DLRM_OK) st = dlrm_tool_write_text(path, text);
+    free(text);
+    return st;
+}
+
+static dlrm_status write_rows(dlrm_columns *c, int split, int file, int64_t row, int64_t n, const void *data)
+{
+    char path[DLRM_PATH_MAX];
+    int64_t width = row_bytes(c, file);
+    TRY(file_path(c, split, file, path));
+    return dlrm_tool_pwrite(c->split[split].fd[file], data, (size_t)(n * width), row * width, path);
+}
+
+dlrm_status dlrm_columns_labels(dlrm_columns *c, int split, int64_t row, int64_t n, const uint8_t *labels)
+{
+    return write_rows(c, split, LABEL, row, n, labels);
+}
+
+dlrm_status dlrm_columns_dense(dlrm_columns *c, int split, int64_t row, int64_t n, const void *values)
+{
+    return write_rows(c, split, DENSE, row, n, values);
+}
+
+dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids, void *packed)
+{
+    int64_t width = row_bytes(c, IDS + column);
+    int8_t *bytes = packed;
+    int16_t *halves = packed;
+    if (width == 1)
+        for (int64_t i = 0; i < n; i++) bytes[i] = (int8_t)ids[i];
+    else if (width == 2)
+        for (int64_t i = 0; i < n; i++) halves[i] = (int16_t)ids[i];
+    return write_rows(c, split, IDS + column, row, n, width == 4 ? ids : packed);
+}
+
+dlrm_status dlrm_columns_ids_read(dlrm_columns *c, int split, int column, int64_t row, int64_t n, uint32_t *ids)
+{
+    char path[DLRM_PATH_MAX];
+    int64_t width = row_bytes(c, IDS + column);
+    TRY(file_path(c, split, IDS + column, path));
+    char *packed = (char *)ids + n * (4 - width); /* at the end of the room, so that widening never overtakes it */
+    TRY(dlrm_tool_pread(c->split[split].fd[IDS + column], packed, (size_t)(n * width), row * width, path));
+    if (width == 1)
+        for (int64_t i = 0; i < n; i++) ids[i] = (uint8_t)packed[i];
+    else if (width == 2)
+        for (int64_t i = 0; i < n; i++) {
+            uint16_t half;
+            memcpy(&half, packed + 2 * i, sizeof half);
+            ids[i] = half;
+        }
+    return DLRM_OK;
+}
