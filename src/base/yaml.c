@@ -168,6 +168,23 @@ static int by_text(const void *pa, const void *pb)
     return c ? c : before(a, b);
 }
 
+/* The keys and indices that lead to the map which ends on the stack at `end`, and `key` in it. */
+static void key_path(const builder *b, int64_t end, const dlrm_yaml *key, char *buf, size_t bytes)
+{
+    size_t n = 0;
+    char text[80];
+    buf[0] = '\0';
+    for (int i = 0; i < b->depth && n < bytes; i++) {
+        const frame *f = &b->open[i];
+        int64_t next = i + 1 < b->depth ? b->open[i + 1].first : end;
+        if (f->node->kind == DLRM_YAML_LIST)
+            n += (size_t)snprintf(buf + n, bytes - n, "%lld.", (long long)(next - f->first - 1));
+        else
+            n += (size_t)snprintf(buf + n, bytes - n, "%s.", dlrm_yaml_describe(b->stack[next - 2], text, sizeof text));
+    }
+    if (n < bytes) snprintf(buf + n, bytes - n, "%s", dlrm_yaml_describe(key, text, sizeof text));
+}
+
 /* Sorted, since a hostile map may have 10^5 keys. Of several duplicates the first in the file is named. */
 static dlrm_status check_duplicates(const builder *b, const dlrm_yaml *map)
 {
@@ -185,11 +202,10 @@ static dlrm_status check_duplicates(const builder *b, const dlrm_yaml *map)
     dlrm_free(&sorted);
     if (!again) return DLRM_OK;
     yaml_mark_t at = {.line = (size_t)again->line - 1, .column = (size_t)again->column - 1};
-    char text[64], more[100] = "\"";
-    if (b->positions) snprintf(more, sizeof more, "\" (it was set in line %d)", first->line);
-    char what[200];
-    snprintf(what, sizeof what, "duplicate key \"%s", dlrm_yaml_describe(again, text, sizeof text));
-    return fail_at(b, at, what, more);
+    char path[256], more[64] = "";
+    key_path(b, b->n, again, path, sizeof path);
+    if (b->positions) snprintf(more, sizeof more, ": duplicate key, set in line %d already", first->line);
+    return fail_at(b, at, path, b->positions ? more : ": duplicate key");
 }
 
 static dlrm_status on_close(builder *b)
@@ -210,7 +226,7 @@ static dlrm_status on_close(builder *b)
         memcpy(node->items, b->stack + f.first, bytes);
     }
     b->n = f.first;
-    return map ? check_duplicates(b, node) : DLRM_OK;
+    return map ? check_duplicates(b, node) : DLRM_OK; /* the map itself is the last one left on the stack */
 }
 
 /* libyaml's account of a syntax error. Its reader (bad UTF-8) knows a byte offset only. */

@@ -26,12 +26,12 @@ typedef struct dlrm_yaml_doc {
     struct dlrm_yaml_pool *pool; /* owns every node */
 } dlrm_yaml_doc;
 
-/* An empty document gives an empty map. Errors are DLRM_E_INPUT, "FILE:LINE:COLUMN: what is wrong"; *out is then {0}. */
+/* An empty document gives an empty map. Errors are DLRM_E_INPUT, "FILE:LINE:COLUMN: what is wrong", and *out is {0}. */
 dlrm_status dlrm_yaml_load(const char *path, int64_t max_bytes, dlrm_yaml_doc *out) DLRM_MUST_USE;
 /* Parses `text`; `name` stands for the file in messages. */
 dlrm_status dlrm_yaml_parse(const char *name, const char *text, size_t bytes, dlrm_yaml_doc *out) DLRM_MUST_USE;
-/* Sets the value at `path` (keys and list indices joined by dots) to `text`, parsed as YAML, for `key.path=value` on the
- * command line. Missing maps are made; list elements must exist. Shared nodes are copied first, so that an alias
+/* Sets the value at `path` (keys and list indices joined by dots) to `text`, parsed as YAML, for `key.path=value` on
+ * the command line. Missing maps are made; list elements must exist. Shared nodes are copied first, so that an alias
  * elsewhere keeps its value. Errors: "command line: PATH: …". */
 dlrm_status dlrm_yaml_override(dlrm_yaml_doc *doc, const char *path, const char *text) DLRM_MUST_USE;
 void dlrm_yaml_clear(dlrm_yaml_doc *doc); /* copes with {0} */

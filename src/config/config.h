@@ -13,7 +13,12 @@ typedef enum dlrm_device { DLRM_DEVICE_AUTO, DLRM_DEVICE_CPU, DLRM_DEVICE_CUDA }
 typedef enum dlrm_interaction { DLRM_DOT, DLRM_CAT, DLRM_DCN, DLRM_POOL } dlrm_interaction;
 typedef enum dlrm_combiner { DLRM_SUM, DLRM_MEAN } dlrm_combiner;
 typedef enum dlrm_dtype { DLRM_FP32, DLRM_TF32, DLRM_BF16, DLRM_FP16, DLRM_DTYPE_AUTO } dlrm_dtype;
-typedef enum dlrm_strategy { DLRM_STRATEGY_AUTO, DLRM_BASIC, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED } dlrm_strategy;
+typedef enum dlrm_strategy {
+    DLRM_STRATEGY_AUTO,
+    DLRM_BASIC,
+    DLRM_MEMORY_BALANCED,
+    DLRM_MEMORY_OPTIMIZED
+} dlrm_strategy;
 typedef enum dlrm_format { DLRM_SPLIT_BINARY, DLRM_MLPERF_BIN, DLRM_NPY, DLRM_HUGECTR_RAW, DLRM_SYNTHETIC } dlrm_format;
 typedef enum dlrm_optimizer_name { DLRM_SGD, DLRM_ADAGRAD, DLRM_ROWWISE_ADAGRAD, DLRM_ADAM } dlrm_optimizer_name;
 
@@ -82,7 +87,8 @@ typedef struct dlrm_config {
     } train;
     struct {
         dlrm_strategy strategy;
-        int64_t data_parallel_threshold, row_slice_threshold, column_slice_threshold, device_embedding_elements; /* -1: off */
+        int64_t data_parallel_threshold, row_slice_threshold, column_slice_threshold; /* elements; -1: off */
+        int64_t device_embedding_elements;                                            /* -1: no limit */
         double timeout_s;
     } parallel;
     struct {
@@ -100,7 +106,7 @@ typedef struct dlrm_config {
     struct {
         int64_t every_steps; /* 0: off */
         bool every_epoch;
-        int64_t batch_size; /* resolved: train.batch_size where null */
+        int64_t batch_size;  /* resolved: train.batch_size where null */
         int64_t max_samples; /* 0: all */
         double target_auc;   /* 0: off */
     } eval;
@@ -130,13 +136,13 @@ dlrm_status dlrm_config_parse(const char *name, const char *text, size_t bytes, 
                               dlrm_config *out) DLRM_MUST_USE;
 void dlrm_config_clear(dlrm_config *cfg); /* copes with {0} */
 
-/* Full key of a config value and its position (or that of the list or map it belongs in, where it was not written) for a
- * message: DLRM_E_INPUT "FILE:LINE:COLUMN: key.path: …", "FILE: key.path: …" where nothing of it is in the file,
+/* Full key of a config value and its position (or that of the list or map it belongs in, where it was not written) for
+ * a message: DLRM_E_INPUT "FILE:LINE:COLUMN: key.path: …", "FILE: key.path: …" where nothing of it is in the file,
  * "command line: key.path: …" for an override. */
 dlrm_status dlrm_config_fail(const dlrm_config *cfg, const char *key_path, const char *fmt, ...) DLRM_PRINTF(3, 4);
 
-/* --help [topic]: what topics there are (NULL), the keys below `topic` ("model", "optimizer.schedule", …) or those called
- * so ("batch_size"). false: no such topic. */
+/* --help [topic]: what topics there are (NULL), the keys below `topic` ("model", "optimizer.schedule", …) or those
+ * called so ("batch_size"). false: no such topic. */
 bool dlrm_config_help(FILE *out, const char *topic);
 /* docs/config.md, generated. */
 void dlrm_config_markdown(FILE *out);

@@ -143,7 +143,8 @@ void dlrm_key_suggest(const dlrm_key_table *t, const char *prefix, const char *s
                       size_t bytes)
 {
     const char *nearest = NULL;
-    int least = strlen(key) < 5 ? 1 : ((int)strlen(key) + 1) / 3; /* edits that still look like a slip */
+    size_t length = strnlen(key, 40);
+    int least = length < 5 ? 1 : (int)(length + 1) / 3; /* edits that still look like a slip */
     buf[0] = '\0';
     for (int i = 0; i < t->n; i++) {
         const char *name = member(t->keys[i].path, section);

@@ -190,9 +190,13 @@ static int find_table(const dlrm_spec_build *b, const char *name)
 static dlrm_status fail_table(dlrm_spec_build *b, int f, const char *name)
 {
     const char *nearest = b->out->tables[0].name;
-    for (int t = 1; t < b->out->n_tables; t++)
-        if (dlrm_key_distance(name, b->out->tables[t].name) < dlrm_key_distance(name, nearest))
-            nearest = b->out->tables[t].name;
+    int least = dlrm_key_distance(name, nearest);
+    for (int t = 1; t < b->out->n_tables; t++) {
+        int d = dlrm_key_distance(name, b->out->tables[t].name);
+        if (d >= least) continue;
+        least = d;
+        nearest = b->out->tables[t].name;
+    }
     return dlrm_config_fail(b->cfg, dlrm_spec_path(b, "features", f, "table"),
                             "found \"%.60s\", expected the name of one of the %d tables; the nearest is %s", name,
                             b->out->n_tables, nearest);

@@ -26,13 +26,14 @@ typedef struct dlrm_model_spec {
     int n_tables, n_inputs; /* a table may have no input */
     dlrm_table *tables;
     dlrm_input *inputs;
-    int bottom_width;   /* of vector 0: bottom output, else dense_features; 0 = no such vector */
-    int vectors_width;  /* sum of the inputs' widths */
+    int bottom_width;      /* of vector 0: bottom output, else dense_features; 0 = no such vector */
+    int vectors_width;     /* sum of the inputs' widths */
     int interaction_width; /* input of the top MLP */
     int64_t table_elements, mlp_elements;
 } dlrm_model_spec;
 
 /* data: NULL for synthetic. Checks design rules on names, counts, hotness agreement between config and data, rows
- * against cardinalities, number of features, dot widths, dense_features against the data. After an error *out is {0}. */
-dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_spec *data, dlrm_model_spec *out) DLRM_MUST_USE;
+ * against cardinalities, number of features, dot widths, dense_features against the data. An error leaves {0}. */
+dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_spec *data,
+                                    dlrm_model_spec *out) DLRM_MUST_USE;
 void dlrm_model_spec_clear(dlrm_model_spec *spec); /* copes with {0} */

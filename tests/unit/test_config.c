@@ -272,6 +272,9 @@ static void test_refused_overrides(void **state)
         {"optimizer.schedul.warmup_steps=1", "optimizer.schedul: unknown key; did you mean optimizer.schedule?"},
         {"xyz=1",
          "xyz: unknown key; expected one of device, model, optimizer, train, parallel, data, eval, checkpoint, log"},
+        {"eval.q123456789012345678901234567890123456789012345678901234567890123456789=1",
+         "eval.q12345678901234567890123456789012345678901234567890123456789: unknown key; expected one of every_steps, "
+         "every_epoch, batch_size, max_samples, target_auc"},
         {"eval.qqqqqqqqq=1",
          "eval.qqqqqqqqq: unknown key; expected one of every_steps, every_epoch, batch_size, max_samples, target_auc"},
         /* not built yet */
@@ -322,7 +325,7 @@ static void test_refused_positions(void **state)
         {"batch_size: 64", "batchsize: 64",
          "c.yaml:14:9: train.batchsize: unknown key; did you mean train.batch_size?"},
         {"batch_size: 64", "batch_size: 64, batch_size: 65",
-         "c.yaml:14:25: duplicate key \"batch_size\" (it was set in line 14)"},
+         "c.yaml:14:25: train.batch_size: duplicate key, set in line 14 already"},
         {"{batch_size: 64}", "{}", "c.yaml:14:8: train.batch_size: missing, expected an integer from 1 to 134217728"},
         {"train: {batch_size: 64}\n", "", "c.yaml: train.batch_size: missing, expected an integer from 1 to 134217728"},
         {"train: {batch_size: 64}", "train.batch_size: 64",
