@@ -1,0 +1,168 @@
+/* shard_open, lookup, sort, update, shard_close: tables with all kinds of inputs, every optimizer. */
+#include <stdio.h>
+#include <string.h>
+
+#include "harness.h"
+#include "ref.h"
+
+enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5 };
+typedef enum ids { UNIFORM, HOT_ROW, EDGES, FEW } ids; /* HOT_ROW: all the same; EDGES: first and last; FEW: of 3 rows */
+
+typedef struct embedding_case {
+    int64_t B, max_batch;
+    int n_tables, n_inputs;
+    struct {
+        int64_t rows;
+        int dim;
+    } tables[MOST_TABLES];
+    struct {
+        int table, hotness;
+        bool variable, mean;
+    } inputs[MOST_INPUTS];
+    ids data;
+    const char *why;
+} embedding_case;
+
+static const embedding_case cases[] = {
+    {1, 1, 1, 1, {{1, 1}}, {{0, 1, false, false}}, UNIFORM, "smallest"},
+    {1, 64, 1, 1, {{1, 16}}, {{0, 3, true, true}}, UNIFORM, "one row; batch 1 in room for 64"},
+    {7, 7, 1, 1, {{100, 17}}, {{0, 1, false, false}}, UNIFORM, "odd width: the scalar tail"},
+    {5, 9, 2, 3, {{9, 3}, {4, 8}}, {{0, 2, false, false}, {1, 1, false, true}, {0, 4, true, false}}, UNIFORM, "a shared table"},
+    {40, 40, 3, 4, {{50, 4}, {1000, 64}, {3, 1}},
+     {{0, 6, true, true}, {1, 10, true, false}, {2, 3, false, true}, {1, 5, true, true}}, UNIFORM, "empty bags, means, widths"},
+    {0, 4, 1, 1, {{10, 8}}, {{0, 2, false, false}}, UNIFORM, "no sample"},
+    {64, 64, 1, 1, {{10, 16}}, {{0, 8, true, false}}, HOT_ROW, "all bags hit one row; sums of more than a block of 256"},
+    {512, 512, 1, 2, {{100, 8}}, {{0, 5, false, false}, {0, 3, true, true}}, HOT_ROW, "one row through several pieces of 2048"},
+    {300, 300, 2, 2, {{20, 128}, {7, 36}}, {{0, 10, false, true}, {1, 9, true, false}}, FEW, "three rows, long runs"},
+    {2048, 2048, 1, 1, {{5000, 4}}, {{0, 1, false, false}}, UNIFORM, "exactly one piece"},
+    {2049, 3000, 1, 1, {{300, 5}}, {{0, 1, false, false}}, UNIFORM, "one pair more than a piece; runs across its end"},
+    {100, 128, 1, 1, {{1 << 18, 2}}, {{0, 4, false, false}}, EDGES, "first and last row of many"},
+    {33, 33, 5, 5, {{12, 16}, {1, 16}, {70000, 16}, {2, 16}, {129, 16}},
+     {{4, 1, false, false}, {3, 1, false, false}, {2, 1, false, false}, {1, 1, false, false}, {0, 1, false, false}}, UNIFORM,
+     "inputs not in the order of the tables"},
+    {16, 16, 2, 1, {{5, 4}, {6, 4}}, {{1, 2, true, false}}, UNIFORM, "a table without inputs"},
+};
+enum { SHAPES = sizeof cases / sizeof *cases };
+
+static const dlrm_rule rules[RULES] = {
+    {.name = DLRM_SGD, .lr = 0.5f},
+    {.name = DLRM_SGD, .lr = 0.125f, .momentum = 0.9f},
+    {.name = DLRM_ADAGRAD, .lr = 0.05f, .epsilon = 1e-10f},
+    {.name = DLRM_ROWWISE_ADAGRAD, .lr = 0.05f, .epsilon = 1e-3f},
+    {.name = DLRM_ADAM, .lr = 0.01f, .epsilon = 1e-8f, .beta1 = 0.9f, .beta2 = 0.999f, .adam_rate = 0.0116f, .adam_root = 1},
+};
+static const char *const rule_names[RULES] = {"sgd", "momentum", "adagrad", "rowwise adagrad", "adam"};
+
+static int64_t draw_id(harness *h, ids kind, int64_t rows)
+{
+    int64_t row = h_integer(h, rows);
+    switch (kind) {
+    case UNIFORM: return row;
+    case HOT_ROW: return rows - 1;
+    case EDGES: return row % 2 ? rows - 1 : 0;
+    case FEW: return row % 3 * (rows - 1) / 2;
+    }
+    return 0;
+}
+
+/* Host copies of one input's bags; the backend's go into *on. Variable bags have 0 to hotness ids. */
+static dlrm_bags make_bags(harness *h, const embedding_case *c, int j, dlrm_bags *on)
+{
+    const int64_t hotness = c->inputs[j].hotness, rows = c->tables[c->inputs[j].table].rows;
+    int64_t *offsets = h_host(h, c->B + 1, sizeof *offsets), *list = h_host(h, c->B * hotness, sizeof *list);
+    for (int64_t s = 0; s < c->B; s++) {
+        offsets[s + 1] = offsets[s] + (c->inputs[j].variable ? h_integer(h, hotness + 1) : hotness);
+        for (int64_t i = offsets[s]; i < offsets[s + 1]; i++) list[i] = draw_id(h, c->data, rows);
+    }
+    const int64_t n = offsets[c->B];
+    if (!c->inputs[j].variable) offsets = NULL;
+    *on = (dlrm_bags){.ids = h_input(h, "ids", list, n, sizeof *list), .count = n,
+                      .offsets = offsets ? h_input(h, "offsets", offsets, c->B + 1, sizeof *offsets) : NULL};
+    return (dlrm_bags){list, offsets, n};
+}
+
+/* The shard with the tables' weights and state on the backend; host copies in w, s. */
+static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rule, dlrm_shard *shard, float **w, float *(*s)[2])
+{
+    const int n_states = rule->name == DLRM_ADAM ? 2 : rule->name != DLRM_SGD || rule->momentum != 0;
+    *shard = (dlrm_shard){.n_tables = c->n_tables, .n_inputs = c->n_inputs, .max_batch = c->max_batch,
+                          .tables = h_host(h, c->n_tables, sizeof *shard->tables),
+                          .inputs = h_host(h, c->n_inputs, sizeof *shard->inputs)};
+    for (int t = 0; t < c->n_tables; t++) {
+        const int64_t rows = c->tables[t].rows, n = rows * c->tables[t].dim;
+        dlrm_table_shard *table = &shard->tables[t];
+        w[t] = h_draw(h, n, SIGNED);
+        *table = (dlrm_table_shard){.weight = h_inout(h, "table", w[t], n), .rows = rows, .dim = c->tables[t].dim};
+        for (int k = 0; k < n_states; k++) {
+            const int64_t size = rule->name == DLRM_ROWWISE_ADAGRAD ? rows : n;
+            s[t][k] = h_draw(h, size, k == 0 && (rule->name == DLRM_ADAM || rule->name == DLRM_SGD) ? SIGNED : POSITIVE);
+            table->state[k] = h_inout(h, k ? "second state" : "state", s[t][k], size);
+        }
+    }
+    for (int j = 0; j < c->n_inputs; j++) {
+        shard->inputs[j] = (dlrm_shard_input){.table = c->inputs[j].table, .hotness = c->inputs[j].hotness,
+                                              .variable = c->inputs[j].variable, .mean = c->inputs[j].mean,
+                                              .column = (int)shard->width};
+        shard->width += c->tables[c->inputs[j].table].dim;
+    }
+}
+
+static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_rule *rule, int64_t B, const dlrm_bags *bags,
+                        const double *d_pooled, const float *w, float *const *s)
+{
+    const dlrm_table_shard *table = &shard->tables[t];
+    const int64_t n = table->rows * table->dim, per_row = rule->name == DLRM_ROWWISE_ADAGRAD ? 1 : table->dim;
+    double *g = h_doubles(h, n), *error = h_doubles(h, n), *ref = h_widen(h, w, n), *tol = h_doubles(h, n), *state[2], *state_tol[2];
+    int64_t *touched = h_host(h, table->rows, sizeof *touched);
+    for (int k = 0; k < 2; k++) {
+        state[k] = s[k] ? h_widen(h, s[k], table->rows * per_row) : NULL;
+        state_tol[k] = s[k] ? h_doubles(h, table->rows * per_row) : NULL;
+    }
+    ref_table_gradient(shard, t, B, bags, d_pooled, g, error, touched);
+    for (int64_t row = 0; row < table->rows; row++) {
+        if (!touched[row]) continue; /* must not have changed: tolerance 0 */
+        const int64_t at = row * table->dim, at_state = row * per_row;
+        ref_update(rule, table->dim, g + at, error + at, ref + at, state[0] ? state[0] + at_state : NULL,
+                   state[1] ? state[1] + at_state : NULL, tol + at, state_tol[0] ? state_tol[0] + at_state : NULL,
+                   state_tol[1] ? state_tol[1] + at_state : NULL);
+    }
+    h_compare(h, table->weight, ref, tol);
+    for (int k = 0; k < 2; k++)
+        if (s[k]) h_compare(h, table->state[k], state[k], state_tol[k]);
+}
+
+static void run(harness *h, int number, char *label, size_t bytes)
+{
+    const embedding_case *c = &cases[number / RULES];
+    const dlrm_rule *rule = &rules[number % RULES];
+    dlrm_backend *be = h_backend(h);
+    snprintf(label, bytes, "%s, B %lld (%s)", rule_names[number % RULES], (long long)c->B, c->why);
+    dlrm_shard shard;
+    dlrm_bags bags[MOST_INPUTS], on[MOST_INPUTS];
+    float *w[MOST_TABLES], *s[MOST_TABLES][2] = {0};
+    const double *wide[MOST_TABLES];
+    make_shard(h, c, rule, &shard, w, s);
+    for (int j = 0; j < c->n_inputs; j++) bags[j] = make_bags(h, c, j, &on[j]);
+    const int64_t n = c->B * shard.width;
+    const float *d_pooled = h_draw(h, n, SIGNED);
+    float *pooled = h_output(h, "pooled", n);
+
+    if (be->ops->shard_open(be, &shard) != DLRM_OK) h_fail(h, "shard_open: %s", dlrm_error_message());
+    const dlrm_lookup_args lookup = {&shard, c->B, on, pooled};
+    be->ops->sort(be, &lookup); /* ids are known early: before the lookup */
+    be->ops->lookup(be, &lookup);
+    const dlrm_update_args update = {&shard, c->B, on, h_input(h, "d_pooled", d_pooled, n, sizeof *d_pooled), *rule};
+    be->ops->update(be, &update);
+    be->ops->shard_close(be, &shard);
+    if (shard.work) h_fail(h, "shard_close left its work space");
+
+    double *ref = h_doubles(h, n), *tol = h_doubles(h, n);
+    for (int t = 0; t < c->n_tables; t++) wide[t] = h_widen(h, w[t], c->tables[t].rows * c->tables[t].dim);
+    ref_lookup(&shard, wide, c->B, bags, ref, tol);
+    h_compare(h, pooled, ref, tol);
+    const double *wide_d = h_widen(h, d_pooled, n);
+    for (int t = 0; t < c->n_tables; t++) check_table(h, &shard, t, rule, c->B, bags, wide_d, w[t], s[t]);
+}
+
+const family embedding_family = {
+    "embedding", {SLOT(shard_open), SLOT(lookup), SLOT(sort), SLOT(update), SLOT(shard_close)}, false, SHAPES * RULES, run};
