@@ -38,11 +38,16 @@ typedef struct conversion {
     int64_t counted_lines; /* by the counting pass, where there is one */
     dlrm_convert_report report;
     int n_passes;
+    double pass_start, pass_cpu_start;
 } conversion;
 
-static void end_pass(conversion *c, const char *name, double start, int64_t bytes, const char *of)
+/* From the end of the last pass, or the start, to now. */
+static void end_pass(conversion *c, const char *name, int64_t bytes, const char *of)
 {
-    c->report.passes[c->n_passes++] = (dlrm_pass){name, dlrm_now() - start, bytes, of};
+    double now = dlrm_now(), cpu = dlrm_tool_cpu_seconds();
+    c->report.passes[c->n_passes++] = (dlrm_pass){name, now - c->pass_start, cpu - c->pass_cpu_start, bytes, of};
+    c->pass_start = now;
+    c->pass_cpu_start = cpu;
 }
 
 static dlrm_status count_lines_job(void *shared, int thread, const atomic_bool *stop)
@@ -65,14 +70,13 @@ static dlrm_status plan_split(conversion *c)
 {
     if (c->o.test_file >= 0 || c->o.test_fraction == 0) return dlrm_split_plan_open(&c->o, NULL, &c->plan);
     int64_t *lines;
-    double start = dlrm_now();
     TRY(dlrm_alloc(c->o.n_files, sizeof *lines, "line counts", &lines));
     dlrm_tool_progress_begin();
     dlrm_status st = dlrm_tool_run((int)c->o.threads, count_lines_job, c);
     for (int i = 0; i < c->o.n_files; i++) c->counted_lines += lines[i] = dlrm_text_lines(c->text, i);
     if (st == DLRM_OK) st = dlrm_split_plan_open(&c->o, lines, &c->plan);
     dlrm_free(&lines);
-    if (st == DLRM_OK) end_pass(c, "count lines", start, dlrm_text_bytes(c->text), "text");
+    if (st == DLRM_OK) end_pass(c, "count lines", dlrm_text_bytes(c->text), "text");
     dlrm_text_rewind(c->text);
     return st;
 }
@@ -184,7 +188,6 @@ static void plan_buckets(conversion *c)
 static dlrm_status text_pass(conversion *c)
 {
     char path[DLRM_PATH_MAX];
-    double start = dlrm_now();
     TRY(dlrm_tool_path(path, "%s/rows.tmp", c->out.work));
     c->spool_args = (dlrm_spool_args){.path = path, .n_ids = CRITEO_IDS, .dense_bytes = CRITEO_DENSE * c->dense.bytes,
                                       .threads = (int)c->o.threads, .shuffle = c->o.shuffle, .seed = (uint64_t)c->o.seed};
@@ -195,7 +198,7 @@ static dlrm_status text_pass(conversion *c)
     dlrm_tool_progress_begin();
     TRY(dlrm_tool_run((int)c->o.threads, parse_job, c));
     TRY(dlrm_spool_finish(c->spool));
-    end_pass(c, "parse", start, dlrm_text_bytes(c->text), "text");
+    end_pass(c, "parse", dlrm_text_bytes(c->text), "text");
     TRY(dlrm_bad_lines_judge(&c->bad, &c->o));
     if (c->counted_lines && c->counted_lines != c->bad.lines)
         return FAIL(DLRM_E_INPUT, "the input files changed during the run: %lld lines, then %lld", (long long)c->counted_lines,
@@ -273,7 +276,6 @@ done:
 static dlrm_status make_vocabularies(conversion *c)
 {
     char folder[DLRM_PATH_MAX];
-    double start = dlrm_now();
     int64_t bytes = 0;
     TRY(dlrm_tool_path(folder, "%s/vocab", c->out.work));
     TRY(dlrm_tool_make_folder(folder));
@@ -287,13 +289,12 @@ static dlrm_status make_vocabularies(conversion *c)
         c->report.columns[k].cardinality = c->vocab[k].n + 1;
         bytes += 8 * c->vocab[k].n;
     }
-    end_pass(c, "vocabularies", start, bytes, "vocabulary");
+    end_pass(c, "vocabularies", bytes, "vocabulary");
     return DLRM_OK;
 }
 
 static dlrm_status column_pass(conversion *c)
 {
-    double start = dlrm_now();
     int64_t cardinality[CRITEO_IDS], n[CRITEO_IDS], unknown[CRITEO_IDS] = {0};
     for (int k = 0; k < CRITEO_IDS; k++) cardinality[k] = (n[k] = c->vocab[k].n) + 1;
     dlrm_columns_shape shape = {CRITEO_DENSE, c->dense.bytes, CRITEO_IDS, cardinality};
@@ -307,12 +308,13 @@ static dlrm_status column_pass(conversion *c)
     c->report.groups = result.groups;
     memcpy(c->report.positives, result.positives, sizeof result.positives);
     for (int k = 0; k < CRITEO_IDS; k++) c->report.columns[k].unknown = unknown[k];
-    end_pass(c, "write columns", start, result.bytes_read, "spooled rows");
+    end_pass(c, "write columns", result.bytes_read, "spooled rows");
     return DLRM_OK;
 }
 
 static dlrm_status convert(conversion *c)
 {
+    c->pass_start = dlrm_now();
     TRY(dlrm_text_open(c->o.n_files, c->o.paths, &c->text));
     if (c->o.vocab) TRY(read_vocab_headers(c));
     c->report.cap = c->o.vocab ? c->vocab[0].cap : c->o.cap;

@@ -61,7 +61,7 @@ dlrm_status dlrm_bad_lines_judge(dlrm_bad_lines *b, const dlrm_convert_options *
 
 typedef struct dlrm_pass {
     const char *name; /* NULL: not run */
-    double seconds;
+    double seconds, cpu_seconds;
     int64_t bytes;
     const char *of; /* what the bytes are */
 } dlrm_pass;

@@ -33,7 +33,8 @@ static const char help_text[] =
     "Memory stays below --memory, whatever the data: vocabularies that do not fit are counted in sorted runs on disk and\n"
     "applied a part at a time. It must be at least 24M + 8M per thread; add 24 bytes per MiB of text beyond 100 GB.\n"
     "Disk: beside the output, about 0.6 times the size of the (unpacked) text for the time of the run. All is done in\n"
-    "DIR.partial, which becomes DIR when complete. DIR/convert.json is the summary.";
+    "DIR.partial, which becomes DIR when complete. DIR/convert.json is the summary; its MB/s per core are megabytes per\n"
+    "second of processor time.";
 
 int64_t dlrm_convert_least_memory(int64_t threads)
 {

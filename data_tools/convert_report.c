@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "convert.h"
 
-static double rate(const dlrm_pass *p)
+static double rate(const dlrm_pass *p, double seconds)
 {
-    return p->seconds > 0 ? (double)p->bytes * 1e-6 / p->seconds : 0;
+    return seconds > 0 ? (double)p->bytes * 1e-6 / seconds : 0;
 }
 
 static json_t *splits(const int64_t *values)
@@ -53,15 +53,15 @@ static json_t *columns_json(const dlrm_convert_report *r)
     return out;
 }
 
-static json_t *passes_json(const dlrm_convert_options *o, const dlrm_convert_report *r)
+static json_t *passes_json(const dlrm_convert_report *r)
 {
     json_t *out = json_array();
     for (int i = 0; i < DLRM_CONVERT_PASSES; i++) {
         const dlrm_pass *p = &r->passes[i];
         if (p->name)
-            json_array_append_new(out, json_pack("{s:s,s:f,s:I,s:s,s:f,s:f}", "name", p->name, "seconds", p->seconds, "bytes",
-                                                 (json_int_t)p->bytes, "of", p->of, "mb_per_s", rate(p), "mb_per_s_per_core",
-                                                 rate(p) / (double)o->threads));
+            json_array_append_new(out, json_pack("{s:s,s:f,s:f,s:I,s:s,s:f,s:f}", "name", p->name, "seconds", p->seconds, "cpu_seconds",
+                                                 p->cpu_seconds, "bytes", (json_int_t)p->bytes, "of", p->of, "mb_per_s",
+                                                 rate(p, p->seconds), "mb_per_s_per_core", rate(p, p->cpu_seconds)));
     }
     return out;
 }
@@ -86,7 +86,8 @@ static void print_summary(const dlrm_convert_options *o, const dlrm_convert_repo
     for (int i = 0; i < DLRM_CONVERT_PASSES; i++) {
         const dlrm_pass *p = &r->passes[i];
         if (p->name)
-            dlrm_info("%-13s %8.2f s  %7.1f MB/s per core of %s", p->name, p->seconds, rate(p) / (double)o->threads, p->of);
+            dlrm_info("%-13s %8.2f s  %8.1f MB/s of %s, %.1f MB/s per core", p->name, p->seconds, rate(p, p->seconds), p->of,
+                      rate(p, p->cpu_seconds));
     }
     dlrm_info("peak memory: %.0f MiB of %.0f", (double)dlrm_mem_peak_resident() / (1 << 20), (double)o->memory / (1 << 20));
 }
@@ -98,7 +99,7 @@ dlrm_status dlrm_convert_report_write(const dlrm_convert_options *o, const dlrm_
     TRY(dlrm_tool_path(path, "%s/convert.json", folder));
     json_t *root = json_pack("{s:s,s:o,s:o,s:I,s:I,s:o,s:o,s:o,s:i,s:I,s:o}", "version", DLRM_VERSION, "rows", splits(r->rows), "positives",
                              splits(r->positives), "lines", (json_int_t)bad->lines, "bad_lines", (json_int_t)bad->bad, "first_bad_lines",
-                             bad_json(o, bad), "columns", columns_json(r), "passes", passes_json(o, r), "column_groups", r->groups,
+                             bad_json(o, bad), "columns", columns_json(r), "passes", passes_json(r), "column_groups", r->groups,
                              "peak_resident_bytes", (json_int_t)dlrm_mem_peak_resident(), "options", options_json(o, r));
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(root);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "mix32.h"
 #include "sort64.h"
 #include "tool.h"
 
@@ -127,19 +128,9 @@ void dlrm_counts_close(dlrm_counts **counts)
     dlrm_free(counts);
 }
 
-/* A bijection of 32 bits (so distinct values stay apart), whose upper bits pick the slot. */
-static inline uint32_t mix(uint32_t v)
-{
-    v ^= v >> 16;
-    v *= 0x7FEB352Du;
-    v ^= v >> 15;
-    v *= 0x846CA68Bu;
-    return v ^ v >> 16;
-}
-
 static inline int64_t first_slot(const column *t, uint32_t v)
 {
-    return mix(v) >> (32 - t->bits);
+    return dlrm_mix32(v) >> (32 - t->bits);
 }
 
 static void put_word(column *t, uint64_t word)

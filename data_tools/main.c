@@ -4,12 +4,14 @@
 
 #include "base/status.h"
 #include "convert.h"
+#include "synth.h"
 
 static const struct command {
     const char *name, *summary;
     dlrm_status (*run)(int argc, char **argv);
 } commands[] = {
     {"convert", "Criteo's raw text to split-binary", dlrm_convert_main},
+    {"synth", "rows in Criteo's shape with labels of a planted model", dlrm_synth_main},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -13,6 +13,8 @@ int dlrm_tool_cores(void); /* that this process may use */
 /* Memory this process may still take: of the machine, or of its control group where that is less. */
 int64_t dlrm_tool_memory_available(void);
 
+double dlrm_tool_cpu_seconds(void); /* that this process has used, all threads, user and system */
+
 /* Runs job(shared, thread, stop) on `threads` threads and waits. The first failure's message becomes this thread's
  * and sets *stop, which jobs look at between pieces of work. */
 typedef dlrm_status (*dlrm_tool_job)(void *shared, int thread, const atomic_bool *stop);

@@ -246,7 +246,7 @@ static dlrm_status load(dlrm_vocab *v, int fd, const char *path, int64_t first, 
 
 dlrm_status dlrm_vocab_load(const char *path, int64_t first, int64_t n, dlrm_vocab *out)
 {
-    dlrm_vocab_info info;
+    dlrm_vocab_info info = {0};
     int fd;
     *out = (dlrm_vocab){.n = n};
     TRY(open_vocab(path, &info, &fd));
