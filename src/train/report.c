@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "backend/cpu/gemm.h"
 
-enum { KEPT_STEPS = 1 << 20, BAR_WIDTH = 24 };
+enum { KEPT_STEPS = 1 << 20, BAR_WIDTH = 24, RANKS_SHOWN = 16 };
 static const double BAR_EVERY_S = 0.2;
 
 /* What one rank has to say at the end. */
@@ -86,16 +86,19 @@ static dlrm_status start_event(dlrm_report *r)
 static void start_lines(const dlrm_session *s)
 {
     const dlrm_model_spec *m = &s->spec;
-    int64_t most = 0;
-    for (int p = 0; p < s->comm->ranks; p++)
-        if (s->place.elements[p] > most) most = s->place.elements[p];
     dlrm_info("dlrm-train %s: %d rank%s x %d thread%s, %s (%s)%s", DLRM_VERSION, s->comm->ranks, s->comm->ranks > 1 ? "s" : "", s->threads,
               s->threads > 1 ? "s" : "", s->be.ops->name, dlrm_gemm_name, s->cfg.train.deterministic ? ", deterministic" : "");
     dlrm_info("model: %d tables, %d inputs, %.3f M embedding + %.3f M MLP parameters (%.2f GiB), %s interaction", m->n_tables, m->n_inputs,
               (double)m->table_elements * 1e-6, (double)m->mlp_elements * 1e-6,
               (double)(m->table_elements + m->mlp_elements) * 4 / (1 << 30), dlrm_interaction_text(m->interaction));
-    dlrm_info("placement: %s; tables per rank %d to %d, at most %.1f MiB", dlrm_strategy_text(s->cfg.parallel.strategy),
-              s->spec.n_tables / s->comm->ranks, (s->spec.n_tables + s->comm->ranks - 1) / s->comm->ranks, (double)most * 4 / (1 << 20));
+    for (int p = 0; p < s->comm->ranks; p++) {
+        if (p == RANKS_SHOWN && s->comm->ranks > RANKS_SHOWN + 1) {
+            dlrm_info("  … and %d more ranks", s->comm->ranks - p);
+            break;
+        }
+        dlrm_info("  rank %d: %d tables, %.1f MiB (%s)", p, s->place.tables[p], (double)s->place.elements[p] * 4 / (1 << 20),
+                  dlrm_strategy_text(s->cfg.parallel.strategy));
+    }
     dlrm_info("data: %lld training rows, %lld test rows; batch %lld, %lld steps", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
               (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
 }

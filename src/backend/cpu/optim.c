@@ -73,10 +73,17 @@ void cpu_dense_update(dlrm_backend *be, const dlrm_dense_update_args *a)
     }
 }
 
+/* As dlrm_rng_uniform, one Philox call for the four elements that share it. */
 void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
 {
     const float scale = (float)a->scale;
+    const int64_t end = a->first + a->n;
 #pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
-    for (int64_t i = 0; i < a->n; i++)
-        a->weight[i] = (2 * dlrm_rng_uniform(a->seed, a->stream, (uint64_t)(a->first + i)) - 1) * scale;
+    for (int64_t group = a->first / 4; group < (end + 3) / 4; group++) {
+        dlrm_u32x4 u = dlrm_philox(a->seed, a->stream, (uint64_t)group);
+        for (int k = 0; k < 4; k++) {
+            int64_t i = 4 * group + k;
+            if (i >= a->first && i < end) a->weight[i - a->first] = (2 * dlrm_unit_float(u.v[k]) - 1) * scale;
+        }
+    }
 }
