@@ -118,8 +118,12 @@ int main(int argc, char **argv)
         if (st == DLRM_OK) st = run(&c, &comm);
         free(c.overrides);
     }
-    /* every rank has the same status: the message is said once */
-    if (st != DLRM_OK && comm.rank == 0) dlrm_error_line(dlrm_error_message());
+    /* Every rank has the same status: the message is said once. One on input starts with the place, FILE:LINE:COLUMN. */
+    if (st != DLRM_OK && comm.rank == 0) {
+        char text[4200];
+        snprintf(text, sizeof text, "%s%s", st == DLRM_E_INPUT ? "" : "dlrm-train: ", dlrm_error_message());
+        dlrm_error_line(text);
+    }
     dlrm_comm_close(&comm);
     return (int)st;
 }

@@ -52,7 +52,7 @@ void dlrm_progress(const char *fmt, ...)
 void dlrm_error_line(const char *text)
 {
     char line[4400];
-    int n = snprintf(line, sizeof line, "dlrm-train: %s\n", text);
+    int n = snprintf(line, sizeof line, "%s\n", text);
     if (n > (int)sizeof line - 1) n = (int)sizeof line - 1;
     clear_bar();
     fflush(stdout);
@@ -63,7 +63,7 @@ void dlrm_warn(const char *fmt, ...)
 {
     if (my_rank != 0) return;
     char text[4200];
-    int n = snprintf(text, sizeof text, "warning: ");
+    int n = snprintf(text, sizeof text, "dlrm-train: warning: ");
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);

@@ -7,7 +7,7 @@
 void dlrm_log_init(int rank); /* before it, this process counts as rank 0 */
 void dlrm_info(const char *fmt, ...) DLRM_PRINTF(1, 2);  /* a line on stdout, rank 0 only */
 void dlrm_warn(const char *fmt, ...) DLRM_PRINTF(1, 2);  /* "dlrm-train: warning: …" on stderr, rank 0 only */
-/* Prints `text` as one write on stderr, prefixed "dlrm-train: ", from whatever rank calls. */
+/* Prints `text` as one line, in one write, on stderr, from whatever rank calls. */
 void dlrm_error_line(const char *text);
 
 /* A progress bar line that the next dlrm_info replaces; only when stdout is a terminal. */

@@ -41,7 +41,7 @@ static void check(int code, const char *call)
     char why[MPI_MAX_ERROR_STRING] = "", text[MPI_MAX_ERROR_STRING + 200];
     int n = 0;
     MPI_Error_string(code, why, &n);
-    snprintf(text, sizeof text, "%s failed: %s", call, why);
+    snprintf(text, sizeof text, "dlrm-train: %s failed: %s", call, why);
     dlrm_error_line(text);
     MPI_Abort(MPI_COMM_WORLD, DLRM_E_RUNTIME);
     _exit(DLRM_E_RUNTIME);
@@ -75,7 +75,7 @@ static void *watch(void *arg)
         if (what && dlrm_now() - m->since > m->timeout_s + turn) {
             char text[300];
             snprintf(text, sizeof text,
-                     "rank %d: %s has waited longer than parallel.timeout_s (%g s); another rank has stopped or died",
+                     "dlrm-train: rank %d: %s has waited longer than parallel.timeout_s (%g s); another rank has stopped or died",
                      m->rank, what, m->timeout_s);
             dlrm_error_line(text);
             _exit(DLRM_E_RUNTIME);

@@ -103,11 +103,11 @@ static void start_lines(const dlrm_session *s)
               (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
 }
 
-static dlrm_status open_log(dlrm_report *r)
+static dlrm_status open_log(dlrm_report *r, bool append)
 {
     const char *path = r->s->cfg.log.jsonl;
     if (r->s->comm->rank != 0) return DLRM_OK;
-    if (path && !(r->jsonl = fopen(path, "w")))
+    if (path && !(r->jsonl = fopen(path, append ? "a" : "w")))
         return dlrm_config_fail(&r->s->cfg, "log.jsonl", "cannot create \"%s\": %s", path, strerror(errno));
     int64_t steps = dlrm_session_steps(r->s);
     r->capacity = steps < KEPT_STEPS ? steps : KEPT_STEPS;
@@ -115,14 +115,14 @@ static dlrm_status open_log(dlrm_report *r)
     return start_event(r);
 }
 
-dlrm_status dlrm_report_open(dlrm_session *s, dlrm_report **out)
+dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
 {
     dlrm_report *r;
     TRY(dlrm_alloc(1, sizeof *r, "report", out));
     r = *out;
     r->s = s;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
-    TRY(dlrm_comm_agree(s->comm, open_log(r), NULL));
+    TRY(dlrm_comm_agree(s->comm, open_log(r, append), NULL));
     start_lines(s);
     return DLRM_OK;
 }

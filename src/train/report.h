@@ -6,8 +6,9 @@
 
 typedef struct dlrm_report dlrm_report;
 
-/* Collective. Opens the log file (replacing it), writes the start event and its lines. */
-dlrm_status dlrm_report_open(dlrm_session *s, dlrm_report **out) DLRM_MUST_USE;
+/* Collective. Opens the log file and writes the start event and its lines. append: keep what the file has (--eval must not
+ * cost the log of the training). */
+dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out) DLRM_MUST_USE;
 void dlrm_report_close(dlrm_report **r);
 
 /* After each training step: how long it took, of that waiting for data, ids clamped. Allocates nothing. */

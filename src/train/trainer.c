@@ -110,7 +110,7 @@ dlrm_status dlrm_train(dlrm_session *s)
     if (!dlrm_session_has_test(s)) dlrm_info("note: the data has no test split; nothing is evaluated");
     TRY_TO(done, st, dlrm_comm_agree(s->comm, open_own(&t), NULL));
     if (export_to) TRY_TO(done, st, dlrm_weights_check_export(&s->model, export_to));
-    TRY_TO(done, st, dlrm_report_open(s, &t.report));
+    TRY_TO(done, st, dlrm_report_open(s, false, &t.report));
     st = loop(&t, &why);
     dlrm_mem_freeze(false);
     if (st != DLRM_OK) goto done;
@@ -132,7 +132,7 @@ dlrm_status dlrm_train_eval_only(dlrm_session *s)
     dlrm_evaluation e;
     dlrm_status st;
     TRY_TO(done, st, dlrm_comm_agree(s->comm, dlrm_evaluator_open(s, &evaluator), NULL));
-    TRY_TO(done, st, dlrm_report_open(s, &report));
+    TRY_TO(done, st, dlrm_report_open(s, true, &report));
     TRY_TO(done, st, dlrm_evaluator_run(&evaluator, &e));
     dlrm_report_evaluation(report, 0, &e);
 done:
