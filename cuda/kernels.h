@@ -1,0 +1,178 @@
+/* The device kernels of the CUDA backend: one C launcher per op, twins of src/backend/cpu. A launcher enqueues on the
+ * given stream, never synchronizes, allocates nothing, and returns the launch's error. All pointers are to device memory
+ * unless marked host. Every kernel gives the same bits on every run with the same arguments: sums have an order that the
+ * data alone fixes, and no float is added atomically. Sizes that change the shape of a launch (B, b, n) are arguments;
+ * what changes from step to step under a captured graph (rates, loss scale, skipping) is read from device memory.
+ *
+ * Types: storage is DLRM_FP32, DLRM_BF16 or DLRM_FP16; sums are fp32 or better. */
+#pragma once
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- embeddings: embedding.cu (plan, lookup), sort.cu, update.cu --- */
+
+/* A table of the rank. The caller fills what stands above the line; plan fills the rest. */
+typedef struct dlrm_cuda_table {
+    void *weight;    /* [rows, dim], of the shard's dtype */
+    float *state[2]; /* as in dlrm_table_shard */
+    int64_t rows;
+    int32_t dim;
+    uint64_t stream; /* names the tensor: random bits of its stochastic rounding */
+    /* --- */
+    int64_t first_key;  /* of its rows among the rows of all tables */
+    int64_t first_pair; /* pairs per sample of the tables before it */
+    int32_t pairs;      /* per sample: ids of all its inputs, at most */
+    int32_t first_input, n_inputs; /* into shard.order */
+} dlrm_cuda_table;
+
+/* An input of the rank; as above. */
+typedef struct dlrm_cuda_input {
+    int32_t table, hotness; /* maximum where variable */
+    int32_t column;
+    bool variable, mean;
+    /* --- */
+    int32_t first_pair; /* pairs per sample of the table's inputs before it, at most */
+} dlrm_cuda_input;
+
+/* The ids of one input. */
+typedef struct dlrm_cuda_bags {
+    const int64_t *ids;     /* each in [0, rows) */
+    const int64_t *offsets; /* [B+1] from 0, or NULL: bag s is ids[s*hotness] … */
+} dlrm_cuda_bags;
+
+/* The tables and inputs of a rank, ready for launches. Passed to kernels by value. */
+typedef struct dlrm_cuda_shard {
+    int32_t n_tables, n_inputs;
+    int32_t max_dim;
+    int32_t key_bits; /* of a sort */
+    bool wide_keys;   /* 64-bit keys */
+    dlrm_dtype dtype; /* of the tables' weights */
+    int64_t width;    /* W: row width of the pooled matrix */
+    int64_t pairs;    /* per sample, at most */
+    int64_t max_batch;
+    const dlrm_cuda_table *tables;
+    const dlrm_cuda_input *inputs;
+    const int32_t *order; /* inputs by table */
+    float *partial;       /* sums of pieces of long runs, [2 per 32 pairs][max_dim rounded up to 4] */
+    size_t shard_bytes;   /* memory for bind */
+    size_t batch_bytes;   /* memory for the result of one sort */
+    size_t work_bytes;    /* memory for a sort while it runs */
+} dlrm_cuda_shard;
+
+/* The result of a sort: all (row, bag) pairs of a batch ordered by (row, sample, input, position). */
+typedef struct dlrm_cuda_sorted {
+    void *keys;       /* [pairs] u32 or u64: table's first_key + row; a pad at the end of a table's part has the row `rows` */
+    uint32_t *bags;   /* [pairs] sample * n_inputs + input */
+    uint8_t *flags;   /* [pairs] where a run of equal keys, and each 32 of it, begins and ends */
+    int64_t *groups, *tops; /* long runs: what to add up a second and a third time */
+    int32_t *counts;  /* [2] of groups and tops */
+} dlrm_cuda_sorted;
+
+/* Host arithmetic: fills the lower parts of tables[] and inputs[] (host arrays), order[n_inputs] (host), and *out except
+ * its pointers. False where a batch has more bags or pairs than 32 bits count; *out is then {0}. */
+bool dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs, int32_t *order,
+                          dlrm_dtype dtype, int64_t width, int64_t max_batch, dlrm_cuda_shard *out);
+/* Copies the host arrays to `memory` (shard_bytes, aligned to 256) and sets the pointers. Synchronous. */
+cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *shard, const dlrm_cuda_table *tables, const dlrm_cuda_input *inputs,
+                                 const int32_t *order, void *memory);
+/* Lays a sort's result out in `memory` (batch_bytes, aligned to 256). No call of CUDA. */
+void dlrm_cuda_sorted_bind(const dlrm_cuda_shard *shard, void *memory, dlrm_cuda_sorted *out);
+
+/* out [B, W] of dtype `type` = sum or mean of each bag's rows, in the bag's order; an empty bag gives zeros. bags: device
+ * array [n_inputs]. Columns that are no input's are left alone. */
+cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B, void *out,
+                             dlrm_dtype type, cudaStream_t stream);
+/* work: work_bytes, aligned to 256; not shared by sorts that may run at the same time. */
+cudaError_t dlrm_cuda_sort(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,
+                           const dlrm_cuda_sorted *sorted, void *work, cudaStream_t stream);
+
+/* What an update reads from device memory. */
+typedef struct dlrm_cuda_step {
+    dlrm_rule dense, embedding;
+    uint64_t seed, step; /* keys of random bits */
+    float loss_scale;    /* d_logits are multiplied by it; 1 without loss scaling */
+    float unscale;       /* gradients are multiplied by it before an update: 1/loss_scale */
+    int32_t skip;        /* not 0: updates change nothing */
+} dlrm_cuda_step;
+
+/* One read and one write per touched row. d_pooled [B, W] of dtype `type`. name, momentum: as in step->embedding, to
+ * choose the kernel by. `sorted` came out of a sort of the same bags and B. */
+cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,
+                             const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
+                             dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, cudaStream_t stream);
+
+/* --- interaction: interact.cu (dot), concat.cu (cat, pool) --- */
+
+/* A dlrm_vector_slot on the device. */
+typedef struct dlrm_cuda_slot {
+    const void *data;
+    void *grad; /* NULL: not wanted */
+    int64_t stride, grad_stride; /* elements */
+    int32_t width;
+    int32_t column; /* cat: of its vector in the output; pool: in the row of slots 1…, slot 0: in the output */
+} dlrm_cuda_slot;
+
+/* All data, gradients, out and d_out have dtype `type`. exact: fp32 products (else TF32 where type is fp32). Columns of
+ * out from out_width to out_stride are set to 0. */
+typedef struct dlrm_cuda_interact {
+    dlrm_interaction kind;
+    dlrm_dtype type;
+    bool exact;
+    int32_t pool_stride;
+    int32_t n_slots, max_width; /* max_width: of a slot */
+    const dlrm_cuda_slot *slots; /* device */
+    const dlrm_cuda_slot *host_slots; /* host: the same, to choose the kernel by (alignment, widths) */
+    int64_t b;
+    int32_t out_width;
+    int64_t out_stride; /* elements between rows of out and d_out */
+    void *out;
+    const void *d_out;
+    bool slot0_is_relu;
+} dlrm_cuda_interact;
+
+cudaError_t dlrm_cuda_interact_forward(const dlrm_cuda_interact *a, cudaStream_t stream);
+cudaError_t dlrm_cuda_interact_backward(const dlrm_cuda_interact *a, cudaStream_t stream);
+
+/* --- loss.cu --- */
+
+/* Doubles of work space for a cut of b samples. */
+int64_t dlrm_cuda_loss_work(const dlrm_cut *host_cut);
+/* loss[node] = sum over the node's samples, joined in the tree; d_logits (or NULL) = (sigmoid(z) - y) * scale *
+ * step->loss_scale (step NULL: 1). cut: device copy of host_cut. */
+cudaError_t dlrm_cuda_loss(const float *logits, const float *labels, float *d_logits, float scale,
+                           const dlrm_cuda_step *step, const dlrm_cut *cut, const dlrm_cut *host_cut, double *work,
+                           double *loss, cudaStream_t stream);
+
+/* --- optim.cu: flat arrays --- */
+
+/* copy (or NULL): [n] of dtype copy_type, the new weights rounded. state as the rule needs. rowwise_adagrad treats the
+ * array as one row and is no rule for dense parameters: refused (cudaErrorInvalidValue). */
+cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *state0, float *state1,
+                                   dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, void *copy,
+                                   dlrm_dtype copy_type, cudaStream_t stream);
+/* Elements [first, first+n) of the tensor: uniform in ±scale, rounded to nearest. */
+cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, int64_t n, uint64_t seed, uint64_t tensor,
+                                 double scale, cudaStream_t stream);
+cudaError_t dlrm_cuda_fill(float *p, int64_t n, float value, cudaStream_t stream);
+/* Row r of `to` (pitch to_stride) = row r of `from` (pitch from_stride), rounded to nearest; columns beyond `width` of
+ * `to`, up to to_stride, are set to 0. */
+cudaError_t dlrm_cuda_convert_rows(const void *from, dlrm_dtype from_type, int64_t from_stride, void *to,
+                                   dlrm_dtype to_type, int64_t to_stride, int64_t rows, int64_t width,
+                                   cudaStream_t stream);
+/* Sums n_parts partial sums [n_parts][stride] of n elements as dlrm_tree_fold does, given their levels (host array, or
+ * NULL: all 0); the total ends in part 0, the others are used up. */
+cudaError_t dlrm_cuda_tree_sum(float *parts, int64_t stride, int64_t n, int n_parts, const int *levels,
+                               cudaStream_t stream);
+/* *found = 1 if any of n elements is infinite or NaN, else unchanged. */
+cudaError_t dlrm_cuda_find_nonfinite(const void *p, dlrm_dtype type, int64_t n, int32_t *found, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
