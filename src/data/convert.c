@@ -64,10 +64,9 @@ static void widen_halves(const uint16_t *restrict in, int64_t n, float *restrict
         uint32_t h = in[i], magnitude = h & 0x7FFF, bits;
         float subnormal = (float)(int32_t)magnitude * 0x1p-24f;
         memcpy(&bits, &subnormal, sizeof bits);
-        uint32_t normal = (magnitude << 13) + ((uint32_t)112 << 23);
-        normal += magnitude >= 0x7C00 ? (uint32_t)112 << 23 : 0; /* infinity and NaN */
-        bits = magnitude < 0x0400 ? bits : normal;
-        bits |= (h & 0x8000) << 16;
+        uint32_t is_subnormal = -(uint32_t)(magnitude < 0x0400), is_special = -(uint32_t)(magnitude >= 0x7C00);
+        uint32_t normal = (magnitude << 13) + (112u << 23) + (is_special & 112u << 23); /* special: infinity, NaN */
+        bits = (bits & is_subnormal) | (normal & ~is_subnormal) | (h & 0x8000) << 16;
         memcpy(&out[i], &bits, sizeof bits);
     }
 }
