@@ -16,8 +16,8 @@ static const struct {
     const char *text;
     size_t size;
 } elems[] = {
-    [DLRM_BOOL] = {"bool", 1},   [DLRM_INT8] = {"int8", 1},       [DLRM_INT16] = {"int16", 2},
-    [DLRM_INT32] = {"int32", 4}, [DLRM_INT64] = {"int64", 8},     [DLRM_FLOAT16] = {"float16", 2},
+    [DLRM_BOOL] = {"bool", 1},       [DLRM_INT8] = {"int8", 1},   [DLRM_INT16] = {"int16", 2},
+    [DLRM_INT32] = {"int32", 4},     [DLRM_INT64] = {"int64", 8}, [DLRM_FLOAT16] = {"float16", 2},
     [DLRM_FLOAT32] = {"float32", 4},
 };
 
@@ -130,8 +130,11 @@ dlrm_status dlrm_feature_spec_parse_sizes(const char *folder, const char *path, 
     dlrm_status st;
     size_t n = json_object_size(root);
     if (!json_is_object(root) || n == 0 || n > DLRM_MAX_FEATURES)
-        TRY_TO(end, st, FAIL(DLRM_E_INPUT, "%s: expected an object with the largest id of each categorical feature, 1 to "
-                             "%d of them", path, DLRM_MAX_FEATURES));
+        TRY_TO(end, st,
+               FAIL(DLRM_E_INPUT,
+                    "%s: expected an object with the largest id of each categorical feature, 1 to "
+                    "%d of them",
+                    path, DLRM_MAX_FEATURES));
     TRY_TO(end, st, dlrm_feature_spec_make(path, (int)n, out));
     st = parse_sizes(folder, root, out);
 end:

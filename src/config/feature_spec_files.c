@@ -30,13 +30,16 @@ static dlrm_status measure(const char *path, int64_t row_bytes, int64_t extra, f
 {
     *out = (file_rows){.path = path, .row_bytes = row_bytes, .extra = extra};
     TRY(dlrm_feature_file_bytes(path, &out->bytes));
-    if (out->bytes == 0) return FAIL(DLRM_E_INPUT, "%s: the file is empty, expected rows of %lld bytes", path,
-                                     (long long)row_bytes);
+    if (out->bytes == 0)
+        return FAIL(DLRM_E_INPUT, "%s: the file is empty, expected rows of %lld bytes", path, (long long)row_bytes);
     if (out->bytes % row_bytes)
-        return FAIL(DLRM_E_INPUT, "%s: found %lld bytes, expected a multiple of the %lld bytes of a row: the file is cut "
-                    "off, or its dtype is another", path, (long long)out->bytes, (long long)row_bytes);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: found %lld bytes, expected a multiple of the %lld bytes of a row: the file is cut "
+                    "off, or its dtype is another",
+                    path, (long long)out->bytes, (long long)row_bytes);
     out->rows = out->bytes / row_bytes - extra;
-    if (out->rows == 0) return FAIL(DLRM_E_INPUT, "%s: found %lld bytes, which are no rows", path, (long long)out->bytes);
+    if (out->rows == 0)
+        return FAIL(DLRM_E_INPUT, "%s: found %lld bytes, which are no rows", path, (long long)out->bytes);
     return DLRM_OK;
 }
 
@@ -58,9 +61,11 @@ static dlrm_status check_ends(const file_rows *offsets, const char *ids, dlrm_el
     if (first != 0)
         return FAIL(DLRM_E_INPUT, "%s: row 0: found offset %lld, expected 0", offsets->path, (long long)first);
     if (last != values.bytes / size)
-        return FAIL(DLRM_E_INPUT, "%s: found %lld as the last offset, expected %lld, the number of ids in %s (%lld bytes "
-                    "of %s)", offsets->path, (long long)last, (long long)(values.bytes / size), ids,
-                    (long long)values.bytes, dlrm_elem_text(dtype));
+        return FAIL(DLRM_E_INPUT,
+                    "%s: found %lld as the last offset, expected %lld, the number of ids in %s (%lld bytes "
+                    "of %s)",
+                    offsets->path, (long long)last, (long long)(values.bytes / size), ids, (long long)values.bytes,
+                    dlrm_elem_text(dtype));
     return DLRM_OK;
 }
 
@@ -98,8 +103,10 @@ static dlrm_status check_split(const dlrm_feature_spec *spec, dlrm_split_files *
     const file_rows *right = majority(files, n);
     for (int i = 0; i < n; i++)
         if (files[i].rows != right->rows)
-            return FAIL(DLRM_E_INPUT, "%s: found %lld bytes, which are %lld rows of %lld bytes%s; expected %lld rows as "
-                        "in %s", files[i].path, (long long)files[i].bytes, (long long)files[i].rows,
+            return FAIL(DLRM_E_INPUT,
+                        "%s: found %lld bytes, which are %lld rows of %lld bytes%s; expected %lld rows as "
+                        "in %s",
+                        files[i].path, (long long)files[i].bytes, (long long)files[i].rows,
                         (long long)files[i].row_bytes, files[i].extra ? " and one more offset" : "",
                         (long long)right->rows, right->path);
     for (int j = 0, at = split->dense ? 2 : 1; j < spec->n_categorical; j++, at++)
@@ -133,9 +140,11 @@ dlrm_status dlrm_feature_count_dense(dlrm_feature_spec *spec)
     TRY(dlrm_feature_file_bytes(train->dense, &bytes));
     int64_t columns = bytes / (label.rows * size);
     if (columns == 0 || columns > DLRM_MAX_FEATURES || bytes % (label.rows * size))
-        return FAIL(DLRM_E_INPUT, "%s: found %lld bytes, expected a multiple of %lld: one or more %s columns for the %lld "
-                    "rows of %s", train->dense, (long long)bytes, (long long)(label.rows * size),
-                    dlrm_elem_text(spec->dense_dtype), (long long)label.rows, label.path);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: found %lld bytes, expected a multiple of %lld: one or more %s columns for the %lld "
+                    "rows of %s",
+                    train->dense, (long long)bytes, (long long)(label.rows * size), dlrm_elem_text(spec->dense_dtype),
+                    (long long)label.rows, label.path);
     spec->n_dense = (int)columns;
     return DLRM_OK;
 }

@@ -157,9 +157,11 @@ static dlrm_status parse_numerical(const feature *f, const feature **first, dlrm
     dlrm_elem dtype;
     TRY(parse_dtype(f, 1 << DLRM_FLOAT16 | 1 << DLRM_FLOAT32, "float16 or float32", &dtype));
     if (*first && dtype != out->dense_dtype)
-        return dlrm_yaml_fail(f->entry, "feature_spec.%s.dtype: found \"%s\", expected %s, as %s has: all numerical features "
-                              "are in one file", f->name->text, dlrm_elem_text(dtype),
-                              dlrm_elem_text(out->dense_dtype), (*first)->name->text);
+        return dlrm_yaml_fail(f->entry,
+                              "feature_spec.%s.dtype: found \"%s\", expected %s, as %s has: all numerical features "
+                              "are in one file",
+                              f->name->text, dlrm_elem_text(dtype), dlrm_elem_text(out->dense_dtype),
+                              (*first)->name->text);
     out->dense_dtype = dtype;
     *first = f;
     return DLRM_OK;
@@ -181,7 +183,8 @@ static dlrm_status parse_features(parser *p, const dlrm_yaml *root)
             return dlrm_yaml_fail(f->name, "channel_spec.%s: feature %s has no entry in feature_spec",
                                   channel_name[f->channel], found(f->name));
         if (f->entry->kind != DLRM_YAML_MAP)
-            return dlrm_yaml_fail(f->entry, "feature_spec.%s: found %s, expected a map", f->name->text, found(f->entry));
+            return dlrm_yaml_fail(f->entry, "feature_spec.%s: found %s, expected a map", f->name->text,
+                                  found(f->entry));
         if (f->channel == CATEGORICAL) TRY(parse_categorical(f, &out->categorical[f->index]));
         if (f->channel == NUMERICAL) TRY(parse_numerical(f, &first_numerical, out));
         if (f->channel == LABEL)
@@ -211,12 +214,16 @@ static dlrm_status join(const parser *p, const dlrm_yaml *name, const char *path
 static dlrm_status same_names(const dlrm_yaml *chunk, const dlrm_yaml *want, const char *path)
 {
     if (chunk->n != want->n)
-        return dlrm_yaml_fail(chunk, "%s.features: found %d names, expected the %d of channel_spec.numerical in their "
-                              "order", path, chunk->n, want->n);
+        return dlrm_yaml_fail(chunk,
+                              "%s.features: found %d names, expected the %d of channel_spec.numerical in their "
+                              "order",
+                              path, chunk->n, want->n);
     for (int i = 0; i < chunk->n; i++)
         if (!is_text(chunk->items[i]) || strcmp(chunk->items[i]->text, want->items[i]->text))
-            return dlrm_yaml_fail(chunk->items[i], "%s.features: found %s at place %d, expected %s as in "
-                                  "channel_spec.numerical", path, found(chunk->items[i]), i, want->items[i]->text);
+            return dlrm_yaml_fail(chunk->items[i],
+                                  "%s.features: found %s at place %d, expected %s as in "
+                                  "channel_spec.numerical",
+                                  path, found(chunk->items[i]), i, want->items[i]->text);
     return DLRM_OK;
 }
 
@@ -282,10 +289,11 @@ static dlrm_status parse_sources(const parser *p, const dlrm_yaml *root)
 {
     const dlrm_yaml *spec = dlrm_yaml_get(root, "source_spec");
     if (!spec || dlrm_yaml_is_null(spec))
-        return dlrm_yaml_fail(spec ? spec : root, "source_spec is %s: this describes no files; expected train (and "
-                              "test), each a list of chunks", spec ? "null" : "missing");
-    if (spec->kind != DLRM_YAML_MAP)
-        return dlrm_yaml_fail(spec, "source_spec: found %s, expected a map", found(spec));
+        return dlrm_yaml_fail(spec ? spec : root,
+                              "source_spec is %s: this describes no files; expected train (and "
+                              "test), each a list of chunks",
+                              spec ? "null" : "missing");
+    if (spec->kind != DLRM_YAML_MAP) return dlrm_yaml_fail(spec, "source_spec: found %s, expected a map", found(spec));
     const dlrm_yaml *train, *test = dlrm_yaml_get(spec, "test");
     TRY(require(spec, "source_spec", "train", DLRM_YAML_LIST, &train));
     TRY(parse_split(p, train, DLRM_TRAIN_SPLIT));

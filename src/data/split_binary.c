@@ -59,10 +59,13 @@ static dlrm_status read_at(split_reader *r, const column *c, int64_t at, int64_t
     for (int64_t done = 0; done < bytes;) {
         ssize_t n = pread(c->fd, (char *)out + done, (size_t)(bytes - done), at + done);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return FAIL(DLRM_E_INPUT, "%s: reading at byte %lld: %s", c->path, (long long)(at + done), strerror(errno));
+        if (n < 0)
+            return FAIL(DLRM_E_INPUT, "%s: reading at byte %lld: %s", c->path, (long long)(at + done), strerror(errno));
         if (n == 0)
-            return FAIL(DLRM_E_INPUT, "%s: the file ends at byte %lld, expected to read up to byte %lld: it has become "
-                        "shorter since the start", c->path, (long long)(at + done), (long long)(at + bytes));
+            return FAIL(DLRM_E_INPUT,
+                        "%s: the file ends at byte %lld, expected to read up to byte %lld: it has become "
+                        "shorter since the start",
+                        c->path, (long long)(at + done), (long long)(at + bytes));
         done += n;
         *r->bytes += n;
     }
@@ -96,8 +99,8 @@ static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, int64_t first,
         if (*id >= 0 && *id < table->rows) continue;
         if (!r->clamp)
             return FAIL(DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s", r->ids[j].path,
-                        (long long)(b->first_row + sample_of(&b->inputs[j], input->hotness, b->size, i)), (long long)*id,
-                        (long long)table->rows, table->name);
+                        (long long)(b->first_row + sample_of(&b->inputs[j], input->hotness, b->size, i)),
+                        (long long)*id, (long long)table->rows, table->name);
         *id = 0;
         b->clamped++;
     }
@@ -277,7 +280,8 @@ static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
     dlrm_cut_samples(args->batch_size, args->rank, args->ranks, args->deterministic, args->chunks, &begin, &own);
     dlrm_cut_samples(epoch.rows % args->batch_size, args->rank, args->ranks, args->deterministic, args->chunks, &begin,
                      &last);
-    int64_t sample = (int64_t)(dlrm_elem_size(files->label_dtype) + files->n_dense * dlrm_elem_size(files->dense_dtype));
+    int64_t sample =
+        (int64_t)(dlrm_elem_size(files->label_dtype) + files->n_dense * dlrm_elem_size(files->dense_dtype));
     int64_t bytes = (full * own + last) * sample;
     for (int j = 0; j < files->n_categorical; j++) {
         const dlrm_categorical *c = &files->categorical[j];

@@ -1,6 +1,6 @@
-/* The synthetic source. The hidden model is logistic: a weight for each dense value, which it sees squashed, and one for
- * each (feature, id); it is shared by both splits. Its score is brought to mean 0 and deviation 1 over a sample of rows
- * of their own, and then to an AUC near 0.8 and 27 % of positive labels, whatever the tables' sizes. */
+/* The synthetic source. The hidden model is logistic: a weight for each dense value, which it sees squashed, and one
+ * for each (feature, id); it is shared by both splits. Its score is brought to mean 0 and deviation 1 over a sample of
+ * rows of their own, and then to an AUC near 0.8 and 27 % of positive labels, whatever the tables' sizes. */
 #include "data/synthetic.h"
 
 #include <math.h>

@@ -70,16 +70,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dlrm_categorical categorical[] = {{.name = "a", .where = "spec", .dtype = ids[h[5] % 4], .cardinality = 1 + h[6]},
                                       {.name = "b", .where = "spec", .dtype = ids[h[7] % 4], .cardinality = 1 + h[8]}};
     char *id_files[] = {paths[FIXED], paths[BAG]}, *offset_files[] = {NULL, paths[OFFSETS]};
-    dlrm_feature_spec files = {.n_dense = h[9] % 4, .dense_dtype = h[9] & 4 ? DLRM_FLOAT16 : DLRM_FLOAT32,
-                               .label_dtype = labels[h[10] % 4], .n_categorical = 2, .categorical = categorical,
-                               .split[0] = {.present = true, .label = paths[LABEL],
-                                            .dense = h[9] % 4 ? paths[DENSE] : NULL, .ids = id_files,
+    dlrm_feature_spec files = {.n_dense = h[9] % 4,
+                               .dense_dtype = h[9] & 4 ? DLRM_FLOAT16 : DLRM_FLOAT32,
+                               .label_dtype = labels[h[10] % 4],
+                               .n_categorical = 2,
+                               .categorical = categorical,
+                               .split[0] = {.present = true,
+                                            .label = paths[LABEL],
+                                            .dense = h[9] % 4 ? paths[DENSE] : NULL,
+                                            .ids = id_files,
                                             .offsets = offset_files}};
     dlrm_table tables[] = {{.name = "A", .rows = 1 + h[6]}, {.name = "B", .rows = 1 + h[8]}};
     dlrm_input inputs[] = {{.table = 0, .hotness = 1 + h[11] % 4},
                            {.table = 1, .hotness = 1 + h[12] % 8, .variable = true}};
-    dlrm_model_spec spec = {.dense_features = files.n_dense, .n_tables = 2, .n_inputs = 2, .tables = tables,
-                            .inputs = inputs};
+    dlrm_model_spec spec = {
+        .dense_features = files.n_dense, .n_tables = 2, .n_inputs = 2, .tables = tables, .inputs = inputs};
     dlrm_config cfg = {.data.clamp = h[13] & 1};
     bool wanted[] = {true, true}, end;
     dlrm_reader_args args = {.batch_size = 1 + h[14], .epochs = 1, .ranks = 1, .wanted = wanted};

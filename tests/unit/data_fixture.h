@@ -67,15 +67,15 @@ static inline void assert_has(const char *text, const char *part)
     if (!strstr(text, part)) fail_msg("message '%s' has no '%s'", text, part);
 }
 
-#define assert_ok(expr)                                                                                                \
-    do {                                                                                                               \
-        if ((expr) != DLRM_OK) fail_msg("%s: %s", #expr, dlrm_error_message());                                        \
+#define assert_ok(expr)                                                         \
+    do {                                                                        \
+        if ((expr) != DLRM_OK) fail_msg("%s: %s", #expr, dlrm_error_message()); \
     } while (0)
 
-#define assert_refused(expr, part)                                                                                     \
-    do {                                                                                                               \
-        assert_int_equal(expr, DLRM_E_INPUT);                                                                          \
-        assert_has(dlrm_error_message(), part);                                                                        \
+#define assert_refused(expr, part)              \
+    do {                                        \
+        assert_int_equal(expr, DLRM_E_INPUT);   \
+        assert_has(dlrm_error_message(), part); \
     } while (0)
 
 /* A model made by hand: what the config would resolve to. */

@@ -1,5 +1,5 @@
-/* Descriptions of split-binary folders: NVIDIA's YAML as their tools write it, Merlin's model_size.json, every way to be
- * wrong, and the check of the files' sizes. */
+/* Descriptions of split-binary folders: NVIDIA's YAML as their tools write it, Merlin's model_size.json, every way to
+ * be wrong, and the check of the files' sizes. */
 #include "data_fixture.h"
 
 #include "config/feature_spec.h"
@@ -136,32 +136,40 @@ static void test_yaml_refused(void **state)
         {"channel_spec:\n", "channel_spec: 5\nx:\n", "channel_spec: found \"5\", expected a map"},
         {"  label:\n  - label\n", "", "channel_spec.label is missing; expected a list"},
         {"  - label\n", "  - label\n  - other\n", ":8:3: channel_spec.label: found 2 features, expected 1"},
-        {"  - cat_10.bin\n", "  - cat_10.bin\n  - {}\n", ":6:5: channel_spec.categorical: found map, expected a feature"},
+        {"  - cat_10.bin\n", "  - cat_10.bin\n  - {}\n",
+         ":6:5: channel_spec.categorical: found map, expected a feature"},
         {"  - cat_10.bin\n", "  - cat_10.bin\n  - ''\n", "channel_spec.categorical: found \"\""},
         {"  - cat_10.bin\n", "  - cat_10.bin\n  - label\n", "channel_spec: feature \"label\" is listed twice"},
         {"  - cat_10.bin\n", "  - cat_10.bin\n  - cat_7\n",
          ":6:5: channel_spec.categorical: feature \"cat_7\" has no entry in feature_spec"},
         {"feature_spec:\n", "features:\n", "feature_spec is missing"},
-        {"  num_2:\n    dtype: float16\n", "  num_2: float16\n", "feature_spec.num_2: found \"float16\", expected a map"},
+        {"  num_2:\n    dtype: float16\n", "  num_2: float16\n",
+         "feature_spec.num_2: found \"float16\", expected a map"},
         {"    dtype: int16\n", "", "feature_spec.cat_10.bin.dtype is missing; expected int8, int16, int32 or int64"},
-        {"dtype: int16", "dtype: uint16", ":28:12: feature_spec.cat_10.bin.dtype: found \"uint16\", expected int8, int16"},
+        {"dtype: int16", "dtype: uint16",
+         ":28:12: feature_spec.cat_10.bin.dtype: found \"uint16\", expected int8, int16"},
         {"dtype: int16", "dtype: [int16]", "feature_spec.cat_10.bin.dtype: found list"},
-        {"dtype: bool", "dtype: float16", "feature_spec.label.dtype: found \"float16\", expected bool, int8, int32 or float32"},
-        {"dtype: float16\n  unused", "dtype: bfloat16\n  unused", "dtype: found \"bfloat16\", expected float16 or float32"},
+        {"dtype: bool", "dtype: float16",
+         "feature_spec.label.dtype: found \"float16\", expected bool, int8, int32 or float32"},
+        {"dtype: float16\n  unused", "dtype: bfloat16\n  unused",
+         "dtype: found \"bfloat16\", expected float16 or float32"},
         {"dtype: float16\n  unused", "dtype: float32\n  unused",
          "feature_spec.num_2.dtype: found \"float32\", expected float16, as num_1 has"},
         {"    cardinality: 32766\n", "", "feature_spec.cat_10.bin.cardinality is missing"},
-        {"cardinality: 32766", "cardinality: 0", "cardinality: found \"0\", expected an integer from 1 to 1099511627776"},
+        {"cardinality: 32766", "cardinality: 0",
+         "cardinality: found \"0\", expected an integer from 1 to 1099511627776"},
         {"cardinality: 32766", "cardinality: -3", "cardinality: found \"-3\""},
         {"cardinality: 32766", "cardinality: 1.5", "cardinality: found \"1.5\""},
         {"cardinality: 32766", "cardinality: '32766'", "cardinality: found \"32766\""},
         {"cardinality: 32766", "cardinality: 99999999999999999999", "cardinality: found \"99999999999999999999\""},
-        {"hotness: 3", "hotness: 0", ":25:14: feature_spec.cat_1.bin.hotness: found \"0\", expected an integer from 1 to 1048576"},
+        {"hotness: 3", "hotness: 0",
+         ":25:14: feature_spec.cat_1.bin.hotness: found \"0\", expected an integer from 1 to 1048576"},
         {"hotness: 3", "hotness: [3]", "hotness: found list"},
         {"max_hotness: 7", "max_hotness: 9999999", "max_hotness: found \"9999999\""},
         {"    max_hotness: 7\n", "    max_hotness: 7\n    hotness: 7\n", "found both hotness and max_hotness"},
         {"source_spec:\n", "sources:\n", ":1:1: source_spec is missing: this describes no files"},
-        {"source_spec:\n", "source_spec: null\nx:\n", ":40:14: source_spec is null: this describes no files; expected train"},
+        {"source_spec:\n", "source_spec: null\nx:\n",
+         ":40:14: source_spec is null: this describes no files; expected train"},
         {"source_spec:\n", "source_spec: [1]\nx:\n", "source_spec: found list, expected a map"},
         {"  train:\n", "  training:\n", "source_spec.train is missing; expected a list"},
         {"  train:\n", "  train: null\n  x:\n", "source_spec.train: found null, expected a list"},
@@ -174,7 +182,8 @@ static void test_yaml_refused(void **state)
         {"features: [bag]", "features: []", "source_spec.train.5.features: found an empty list"},
         {"features: [bag]", "features: [sack]", "source_spec.train.5.features: found \"sack\", expected a feature of"},
         {"features: [bag]", "features: [unused]", "found \"unused\", expected a feature of channel_spec"},
-        {"features: [bag]", "features: [bag, cat_0.bin]", "found 2 names, expected 1, for bag is a categorical feature"},
+        {"features: [bag]", "features: [bag, cat_0.bin]",
+         "found 2 names, expected 1, for bag is a categorical feature"},
         {"features: [bag]", "features: [cat_0.bin]", "found \"cat_0.bin\" in a second chunk, expected it in one"},
         {"features: *id001", "features: [num_0, num_1]", "found 2 names, expected the 3 of channel_spec.numerical"},
         {"features: *id001", "features: [num_0, num_2, num_1]", "found \"num_2\" at place 1, expected num_1"},
@@ -278,7 +287,8 @@ static void test_sizes(void **state)
         {"train/cat_10.bin", 12, "found 12 bytes, which are 6 rows of 2 bytes; expected 5 rows"},
         {"train/cat_10.bin", 9, "found 9 bytes, expected a multiple of the 2 bytes of a row"},
         {"test/cat_1.bin", 64, "test/cat_1.bin: found 64 bytes, expected a multiple of the 12 bytes of a row"},
-        {"train/numerical.bin", 24, "train/numerical.bin: found 24 bytes, which are 4 rows of 6 bytes; expected 5 rows"},
+        {"train/numerical.bin", 24,
+         "train/numerical.bin: found 24 bytes, which are 4 rows of 6 bytes; expected 5 rows"},
         {"train/label.bin", 4, "train/label.bin: found 4 bytes, which are 4 rows of 1 bytes; expected 5 rows as in"},
         {"train/cat_0.bin", 0, "train/cat_0.bin: the file is empty, expected rows of 1 bytes"},
         {"train/label.bin", 0, "train/label.bin: the file is empty"},
@@ -370,12 +380,14 @@ static void test_model_size(void **state)
     dlrm_feature_spec_clear(&s);
 
     assert_int_equal(truncate(in_folder("train/numerical.bin"), 126), 0);
-    assert_refused(load(&s), "train/numerical.bin: found 126 bytes, expected a multiple of 10: one or more float16 columns "
-                             "for the 5 rows of ");
+    assert_refused(load(&s),
+                   "train/numerical.bin: found 126 bytes, expected a multiple of 10: one or more float16 columns "
+                   "for the 5 rows of ");
     assert_int_equal(truncate(in_folder("test/numerical.bin"), 120), 0);
     assert_int_equal(truncate(in_folder("train/numerical.bin"), 130), 0);
     assert_ok(load(&s));
-    assert_refused(dlrm_feature_spec_check(&s), "test/numerical.bin: found 120 bytes, expected a multiple of the 26 bytes");
+    assert_refused(dlrm_feature_spec_check(&s),
+                   "test/numerical.bin: found 120 bytes, expected a multiple of the 26 bytes");
     dlrm_feature_spec_clear(&s);
     assert_int_equal(unlink(in_folder("train/label.bin")), 0);
     assert_refused(load(&s), "train/label.bin: No such file or directory");
@@ -415,7 +427,8 @@ static void test_model_size_refused(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dlrm_feature_spec s;
         const char *text = cases[i].text;
-        assert_refused(dlrm_feature_spec_parse_sizes("d", "d/model_size.json", text, strlen(text), &s), cases[i].message);
+        assert_refused(dlrm_feature_spec_parse_sizes("d", "d/model_size.json", text, strlen(text), &s),
+                       cases[i].message);
     }
 }
 
@@ -423,8 +436,13 @@ int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_yaml),         IN_FOLDER(test_yaml_refused), IN_FOLDER(test_yaml_optional), IN_FOLDER(test_sizes),
-        IN_FOLDER(test_load_refused), IN_FOLDER(test_model_size),   IN_FOLDER(test_model_size_refused),
+        IN_FOLDER(test_yaml),
+        IN_FOLDER(test_yaml_refused),
+        IN_FOLDER(test_yaml_optional),
+        IN_FOLDER(test_sizes),
+        IN_FOLDER(test_load_refused),
+        IN_FOLDER(test_model_size),
+        IN_FOLDER(test_model_size_refused),
     };
     return cmocka_run_group_tests_name("feature_spec", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Readers: which samples a rank gets, in what order, how often, at what cost in bytes; and that one can be closed at any
- * time without leaving anything behind. */
+/* Readers: which samples a rank gets, in what order, how often, at what cost in bytes; and that one can be closed at
+ * any time without leaving anything behind. */
 #include "data_fixture.h"
 
 #include <dirent.h>
@@ -23,7 +23,8 @@ static void open_data(opened *o)
     fprintf(y, "channel_spec: {categorical: [c0, c1, c2, c3, c4], label: [y], numerical: &n [a, b]}\nfeature_spec:\n"
                "  y: {dtype: bool}\n  a: {dtype: float32}\n  b: {dtype: float32}\n");
     for (int j = 0; j < INPUTS; j++)
-        fprintf(y, "  c%d: {dtype: int32, cardinality: 1000, %s: %d}\n", j, j % 2 ? "max_hotness" : "hotness", j % 2 ? 3 : 1);
+        fprintf(y, "  c%d: {dtype: int32, cardinality: 1000, %s: %d}\n", j, j % 2 ? "max_hotness" : "hotness",
+                j % 2 ? 3 : 1);
     fprintf(y, "source_spec:\n  train: &chunks\n  - {type: split_binary, features: [y], files: [y]}\n"
                "  - {type: split_binary, features: *n, files: [x]}\n");
     for (int j = 0; j < INPUTS; j++)
@@ -118,8 +119,14 @@ static void read_on_ranks(opened *o, int ranks, int64_t batch_size, int64_t max_
     for (int rank = 0; rank < ranks; rank++) {
         bool wanted[INPUTS], end = false;
         for (int j = 0; j < INPUTS; j++) wanted[j] = j % ranks == rank;
-        dlrm_reader_args args = {.split = DLRM_TEST_SPLIT, .batch_size = batch_size, .max_rows = max_rows, .epochs = 1,
-                                 .deterministic = chunks > 0, .chunks = chunks, .rank = rank, .ranks = ranks,
+        dlrm_reader_args args = {.split = DLRM_TEST_SPLIT,
+                                 .batch_size = batch_size,
+                                 .max_rows = max_rows,
+                                 .epochs = 1,
+                                 .deterministic = chunks > 0,
+                                 .chunks = chunks,
+                                 .rank = rank,
+                                 .ranks = ranks,
                                  .wanted = wanted};
         dlrm_reader *r;
         assert_ok(dlrm_reader_open(o->d, &args, &r));

@@ -58,7 +58,8 @@ static void test_one_bad(void **state)
     static const float bad_floats[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (int v = -1; v < 4; v++)
         for (int at = 0; at < N; at++) {
-            for (int i = 0; i < N; i++) floats[i] = v >= 0 && i == at ? bad_floats[v] : i == at ? 3.4028235e38f : 1e-45f;
+            for (int i = 0; i < N; i++)
+                floats[i] = v >= 0 && i == at ? bad_floats[v] : i == at ? 3.4028235e38f : 1e-45f;
             assert_int_equal(dlrm_convert_dense(DLRM_FLOAT32, floats, N, floats), v < 0);
         }
     static const float bad_labels[] = {2.0f, -1.0f, 0.5f, NAN};
@@ -80,10 +81,10 @@ typedef struct column {
 } column;
 
 static const column columns[] = {
-    {"b", DLRM_INT8, 100, 1, false},       {"s", DLRM_INT16, 30000, 1, false},
+    {"b", DLRM_INT8, 100, 1, false},         {"s", DLRM_INT16, 30000, 1, false},
     {"i", DLRM_INT32, 2000000000, 1, false}, {"l", DLRM_INT64, (int64_t)1 << 40, 1, false},
-    {"s3", DLRM_INT16, 1000, 3, false},    {"l2", DLRM_INT64, 9, 2, false},
-    {"vb", DLRM_INT8, 7, 4, true},         {"vl", DLRM_INT64, 123456789012, 2, true},
+    {"s3", DLRM_INT16, 1000, 3, false},      {"l2", DLRM_INT64, 9, 2, false},
+    {"vb", DLRM_INT8, 7, 4, true},           {"vl", DLRM_INT64, 123456789012, 2, true},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -96,7 +97,8 @@ static int64_t id_at(int j, int64_t row, int k)
 static int bag_at(int j, int64_t row)
 {
     const column *c = &columns[j];
-    return c->variable ? (int)(dlrm_philox(9, (uint64_t)j, (uint64_t)row).v[0] % (uint32_t)(c->hotness + 1)) : c->hotness;
+    return c->variable ? (int)(dlrm_philox(9, (uint64_t)j, (uint64_t)row).v[0] % (uint32_t)(c->hotness + 1))
+                       : c->hotness;
 }
 
 static uint16_t half_at(int64_t i) /* finite, of every kind */
@@ -312,7 +314,7 @@ static void refuse_patched(const char *file, int64_t at, const void *bytes, size
     patch(file, at, old, n);
 }
 
-#define REFUSE(file, type, index, value, row, message)                                                                 \
+#define REFUSE(file, type, index, value, row, message) \
     refuse_patched(file, (index) * (int64_t)sizeof(type), &(type){value}, sizeof(type), row, message)
 
 /* The first row from `row` on whose bag of feature j has `bag` ids. */
@@ -341,10 +343,12 @@ static void test_refused(void **state)
     REFUSE("train/l.bin", int64_t, 19999, (int64_t)1 << 40, 19999,
            "train/l.bin: row 19999: id 1099511627776 is outside [0, 1099511627776) of table l");
     REFUSE("train/l.bin", int64_t, 30000, INT64_MIN, 30000, "row 30000: id -9223372036854775808 is outside");
-    REFUSE("train/s3.bin", int16_t, 3 * 25000 + 2, 1000, 25000, "train/s3.bin: row 25000: id 1000 is outside [0, 1000)");
+    REFUSE("train/s3.bin", int16_t, 3 * 25000 + 2, 1000, 25000,
+           "train/s3.bin: row 25000: id 1000 is outside [0, 1000)");
     REFUSE("train/y.bin", int8_t, 40001, 2, 40001, "train/y.bin: row 40001: label 2 is neither 0 nor 1");
     REFUSE("train/y.bin", int8_t, 40001, -1, 40001, "train/y.bin: row 40001: label -1 is neither 0 nor 1");
-    REFUSE("train/x.bin", float, 3 * 45000 + 1, NAN, 45000, "train/x.bin: row 45000: value nan in column 1 is not finite");
+    REFUSE("train/x.bin", float, 3 * 45000 + 1, NAN, 45000,
+           "train/x.bin: row 45000: value nan in column 1 is not finite");
     REFUSE("train/x.bin", float, 3 * 19999 + 2, -INFINITY, 19999, "row 19999: value -inf in column 2 is not finite");
 
     int64_t row = find_bag(6, 23456, 3), at = offset_of(6, row);
@@ -379,8 +383,8 @@ static void test_refused_bags(void **state)
     /* The offset after row 30000 moves; bags of vb have 4 ids at most. */
     int64_t from = offset_of(6, 30000), all = offset_of(6, ROWS), offset_of_20000 = offset_of(6, 20000);
     snprintf(message, sizeof message,
-             "train/vb.offsets.bin: row 30000: a bag of 5 ids (offsets %lld to %lld), expected at most 4", (long long)from,
-             (long long)from + 5);
+             "train/vb.offsets.bin: row 30000: a bag of 5 ids (offsets %lld to %lld), expected at most 4",
+             (long long)from, (long long)from + 5);
     REFUSE("train/vb.offsets.bin", int64_t, 30001, from + 5, 30000, message);
     snprintf(message, sizeof message, "row 30000: offset %lld is followed by %lld, expected ascending", (long long)from,
              (long long)from - 1);
@@ -392,8 +396,9 @@ static void test_refused_bags(void **state)
     static const int64_t wrong[] = {-1, INT64_MAX, INT64_MIN};
     for (int v = 0; v < 3; v++) {
         patch("train/vb.offsets.bin", 40000 * 8, &wrong[v], 8);
-        snprintf(message, sizeof message, "train/vb.offsets.bin: row 40000: offset %lld is outside [0, %lld], the ids of ",
-                 (long long)wrong[v], (long long)all);
+        snprintf(message, sizeof message,
+                 "train/vb.offsets.bin: row 40000: offset %lld is outside [0, %lld], the ids of ", (long long)wrong[v],
+                 (long long)all);
         refuse_batch(2, message);
     }
     /* Full bags one after the other until they pass the end of the ids. */
@@ -497,8 +502,9 @@ static void test_hotness(void **state)
     assert_has(dlrm_error_message(), "feature_spec.yaml:");
     o.m.inputs[4].variable = false;
     o.m.inputs[4].hotness = 4;
-    assert_refused(dlrm_dataset_open(&o.m.cfg, &o.m.spec, &o.files, &o.d), "train/s3.bin: found 600 bytes, which are 75 "
-                                                                           "rows of 8 bytes; expected 100 rows as in ");
+    assert_refused(dlrm_dataset_open(&o.m.cfg, &o.m.spec, &o.files, &o.d),
+                   "train/s3.bin: found 600 bytes, which are 75 "
+                   "rows of 8 bytes; expected 100 rows as in ");
     close_data(&o);
 }
 
@@ -506,8 +512,9 @@ int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_one_bad), IN_FOLDER(test_types),   IN_FOLDER(test_refused),
-        IN_FOLDER(test_refused_bags),  IN_FOLDER(test_clamp),          IN_FOLDER(test_shortened), IN_FOLDER(test_hotness),
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_one_bad), IN_FOLDER(test_types),
+        IN_FOLDER(test_refused),       IN_FOLDER(test_refused_bags),   IN_FOLDER(test_clamp),
+        IN_FOLDER(test_shortened),     IN_FOLDER(test_hotness),
     };
     return cmocka_run_group_tests_name("split_binary", tests, NULL, NULL);
 }

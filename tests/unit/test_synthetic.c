@@ -1,5 +1,5 @@
-/* Synthetic data: every row the same whoever asks and however, ids by the formula, and labels that can be learnt as well
- * as is said. */
+/* Synthetic data: every row the same whoever asks and however, ids by the formula, and labels that can be learnt as
+ * well as is said. */
 #include "data_fixture.h"
 
 #include <math.h>
@@ -27,7 +27,8 @@ static void make_model(data_model *m, double alpha, bool lognormal, bool planted
 
 static int compare_ids(const dlrm_ids *have, int64_t at, const dlrm_ids *want, int64_t want_at, int hotness)
 {
-    int64_t a = have->offsets ? have->offsets[at] : at * hotness, b = want->offsets ? want->offsets[want_at] : want_at * hotness;
+    int64_t a = have->offsets ? have->offsets[at] : at * hotness,
+            b = want->offsets ? want->offsets[want_at] : want_at * hotness;
     int64_t n = have->offsets ? have->offsets[at + 1] - a : hotness;
     if (want->offsets && want->offsets[want_at + 1] - b != n) return 1;
     return memcmp(have->ids + a, want->ids + b, (size_t)n * sizeof *have->ids);
@@ -41,7 +42,8 @@ static void test_same_rows(void **state)
         int ranks;
         int64_t batch_size;
         bool deterministic;
-    } ways[] = {{1, 1, false}, {1, 500, false}, {2, 500, false}, {3, 500, true}, {3, 333, false}, {7, 3500, false}, {8, 64, true}};
+    } ways[] = {{1, 1, false},   {1, 500, false},  {2, 500, false}, {3, 500, true},
+                {3, 333, false}, {7, 3500, false}, {8, 64, true}};
     for (int planted = 0; planted < 2; planted++)
         for (int split = 0; split < DLRM_SPLITS; split++) {
             data_model m;
@@ -60,19 +62,27 @@ static void test_same_rows(void **state)
                 for (int rank = 0; rank < ways[w].ranks; rank++) {
                     bool wanted[FEATURES];
                     for (int j = 0; j < FEATURES; j++) wanted[j] = j % ways[w].ranks == rank;
-                    args = (dlrm_reader_args){.split = split, .batch_size = ways[w].batch_size, .epochs = 1,
-                                              .deterministic = ways[w].deterministic, .chunks = 32, .rank = rank,
-                                              .ranks = ways[w].ranks, .wanted = wanted};
+                    args = (dlrm_reader_args){.split = split,
+                                              .batch_size = ways[w].batch_size,
+                                              .epochs = 1,
+                                              .deterministic = ways[w].deterministic,
+                                              .chunks = 32,
+                                              .rank = rank,
+                                              .ranks = ways[w].ranks,
+                                              .wanted = wanted};
                     assert_ok(dlrm_reader_open(d, &args, &r));
                     for (const dlrm_batch *b; (b = dlrm_reader_next(r, &end));) {
                         int64_t own = b->first_row + b->begin;
                         assert_int_equal(b->status, DLRM_OK);
                         assert_memory_equal(b->labels, all->labels + own, (size_t)b->own * sizeof(float));
-                        assert_memory_equal(b->dense, all->dense + own * DENSE, (size_t)(b->own * DENSE) * sizeof(float));
+                        assert_memory_equal(b->dense, all->dense + own * DENSE,
+                                            (size_t)(b->own * DENSE) * sizeof(float));
                         for (int j = 0; j < FEATURES; j++)
                             for (int64_t s = 0; wanted[j] && s < b->size; s++)
-                                if (compare_ids(&b->inputs[j], s, &all->inputs[j], b->first_row + s, m.inputs[j].hotness))
-                                    fail_msg("way %zu rank %d feature %d row %lld", w, rank, j, (long long)(b->first_row + s));
+                                if (compare_ids(&b->inputs[j], s, &all->inputs[j], b->first_row + s,
+                                                m.inputs[j].hotness))
+                                    fail_msg("way %zu rank %d feature %d row %lld", w, rank, j,
+                                             (long long)(b->first_row + s));
                     }
                     assert_int_equal(dlrm_reader_bytes(r), 0);
                     dlrm_reader_close(&r);
@@ -128,7 +138,8 @@ static void test_power_law(void **state)
                 double top = (double)below[k] + 1;
                 double p = g == 0 ? log(top) / log(n) : (pow(top, g) - 1) / (pow(n, g) - 1);
                 double off = ((double)count - p * (double)in->count) / sqrt((double)in->count * p * (1 - p) + 1e-9);
-                if (fabs(off) > 4.5) fail_msg("alpha %g: %lld ids below %lld", alphas[a], (long long)count, (long long)below[k]);
+                if (fabs(off) > 4.5)
+                    fail_msg("alpha %g: %lld ids below %lld", alphas[a], (long long)count, (long long)below[k]);
             }
             for (int64_t s = 0; s < in->count; s++) assert_in_range(in->ids[s], 0, x.m.tables[features[i]].rows - 1);
         }
@@ -187,12 +198,15 @@ static void test_planted(void **state)
         }
         qsort(pair, 20000, sizeof *pair, by_score);
         for (int s = 0, zeros = 0; s < 20000; s++) {
-            if (pair[s][1] == 1) wins += zeros, ones++;
-            else zeros++;
+            if (pair[s][1] == 1)
+                wins += zeros, ones++;
+            else
+                zeros++;
         }
         double auc = wins / (ones * (20000 - ones)), rate = ones / 20000;
         if (auc < 0.77 || auc > 0.83 || rate < 0.25 || rate > 0.30 || fabs(calibration) > 250)
-            fail_msg("seed %d: AUC %.4f, positives %.4f, labels less probabilities %.1f", 100 + i, auc, rate, calibration);
+            fail_msg("seed %d: AUC %.4f, positives %.4f, labels less probabilities %.1f", 100 + i, auc, rate,
+                     calibration);
         undraw(&x);
     }
     sample x;
@@ -224,7 +238,8 @@ static void test_splits_and_seeds(void **state)
         for (int s = 0; s < 20000 * DENSE; s++) same_dense += other[i]->dense[s] == x.b->dense[s];
         assert_true(same_ids < 20 && same_dense < 20);
     }
-    /* One hidden model: the average label per id of `bag`'s only ids agrees between the splits, but not between seeds. */
+    /* One hidden model: the average label per id of `bag`'s only ids agrees between the splits, but not between seeds.
+     */
     double agree[2] = {0}, norm[3] = {1e-9, 1e-9, 1e-9};
     const dlrm_batch *b[3] = {x.b, test, y.b};
     double mean[3][50] = {{0}};
@@ -278,7 +293,8 @@ static void test_epochs(void **state)
             assert_memory_equal(b->labels, want->labels, (size_t)b->own * sizeof(float));
             for (int j = 0; j < FEATURES; j++) {
                 assert_int_equal(b->inputs[j].count, want->inputs[j].count);
-                assert_memory_equal(b->inputs[j].ids, want->inputs[j].ids, (size_t)want->inputs[j].count * sizeof(int64_t));
+                assert_memory_equal(b->inputs[j].ids, want->inputs[j].ids,
+                                    (size_t)want->inputs[j].count * sizeof(int64_t));
             }
             dlrm_reader_close(&first);
         }
@@ -309,9 +325,8 @@ int main(void)
 {
 #define COUNTED(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        COUNTED(test_same_rows), COUNTED(test_power_law),        COUNTED(test_bags_and_dense),
-        COUNTED(test_planted),   COUNTED(test_splits_and_seeds), COUNTED(test_epochs),
-        COUNTED(test_constant),
+        COUNTED(test_same_rows),        COUNTED(test_power_law), COUNTED(test_bags_and_dense), COUNTED(test_planted),
+        COUNTED(test_splits_and_seeds), COUNTED(test_epochs),    COUNTED(test_constant),
     };
     return cmocka_run_group_tests_name("synthetic", tests, NULL, NULL);
 }
