@@ -16,7 +16,8 @@ enum {
     HEADER_BYTES = 40,
     COMMON = 1 << 16, /* counts from here on are ranked one by one, lower ones by counting how many have each count */
     WRITE_WORDS = 1 << 15,
-    PER_CELL = 4, /* pairs in a cell of the directory, on average */
+    LARGE = 1 << 20,  /* pairs from which on the directory is kept small … */
+    PER_CELL = 4,     /* … with so many pairs in a cell, on average, instead of one */
 };
 
 /* Values come in ascending order, so a rank among the equally frequent needs no sort: it is the next one free for that
@@ -187,7 +188,7 @@ dlrm_status dlrm_vocab_info_read(const char *path, dlrm_vocab_info *info)
 
 static int64_t cells_for(int64_t n)
 {
-    return n / PER_CELL + 1;
+    return (n < LARGE ? n : n / PER_CELL) + 1;
 }
 
 int64_t dlrm_vocab_bytes(int64_t n)
@@ -198,6 +199,7 @@ int64_t dlrm_vocab_bytes(int64_t n)
 int64_t dlrm_vocab_fitting(int64_t bytes)
 {
     int64_t n = bytes / 11;
+    if (n < LARGE) n = bytes / 17;
     return n > 1 ? n : 1;
 }
 
