@@ -1,6 +1,14 @@
-/* The arithmetic of a step on one device: a table of ops with one implementation per device (cpu/; cuda). A backend
- * knows no model, no file and no other rank. Matrices are row-major fp32. Pointers are to the backend's own memory
- * unless marked host. Letters: B samples of the global batch, b samples of this rank, D width of a vector.
+/* The arithmetic of a step on one device: a table of ops with one implementation per device (cpu/; cuda/ in the root
+ * folder). A backend knows no model, no file and no other rank. Pointers are to the backend's own memory unless marked
+ * host. Letters: B samples of the global batch, b samples of this rank, D width of a vector.
+ *
+ * Types: activations (layer inputs and outputs, vectors, and their gradients; void * here) have the backend's dtype
+ * `act`; weights, their gradients, optimizer state and tables are fp32, and so are the logits and their gradient: a layer
+ * of width 1 has them as output. Matrices are row-major; a row of w activations, and of a weight matrix with w inputs,
+ * takes dlrm_pitch(w) elements, of which those beyond w are 0 and stay 0.
+ *
+ * Queues: an op may return before it has run. `feed` and `sort` run in order on one queue, all other ops in order on
+ * another; slot_begin makes the second wait for the first.
  *
  * Repeatability: every op gives the same bits on every call with the same arguments, on any number of threads. With
  * `pinned` set at opening, a sample's results also do not depend on how many samples the call has, and sums over samples
@@ -15,14 +23,28 @@
 
 typedef struct dlrm_backend dlrm_backend;
 
+enum { DLRM_STAGES = 3 /* slots for batches on the device */, DLRM_SORTED = 2 /* the first so many can be sorted */ };
+
+/* Where a step's time goes. */
+typedef enum dlrm_phase {
+    DLRM_PHASE_DATA,        /* waiting for the reader */
+    DLRM_PHASE_LOOKUP,      /* lookup, pooling, sorting of ids */
+    DLRM_PHASE_EXCHANGE,    /* vectors, their gradients, the MLPs' gradients */
+    DLRM_PHASE_MLP,
+    DLRM_PHASE_INTERACTION,
+    DLRM_PHASE_UPDATE,
+    DLRM_PHASES
+} dlrm_phase;
+
 /* y = x w^T + bias, then max(0, ·) if relu. */
 typedef struct dlrm_linear_forward_args {
     int64_t b, in, out;
-    const float *x;    /* [b, in] */
+    const void *x;     /* [b, in] */
     const float *w;    /* [out, in] */
     const float *bias; /* [out] */
-    float *y;          /* [b, out] = */
+    void *y;           /* [b, out] = */
     bool relu;
+    void *mask;        /* with relu: where y is above 0, for the backward pass; as large as relu_mask_bytes says */
     const dlrm_cut *cut;
 } dlrm_linear_forward_args;
 
@@ -30,11 +52,12 @@ typedef struct dlrm_linear_forward_args {
  * ReLU. */
 typedef struct dlrm_linear_backward_args {
     int64_t b, in, out;
-    const float *x;  /* [b, in] */
+    const void *x;   /* [b, in] */
     const float *w;  /* [out, in] */
-    const float *dz; /* [b, out], gradient of y before its ReLU */
-    float *dx;       /* [b, in] =, or NULL: not wanted */
+    const void *dz;  /* [b, out], gradient of y before its ReLU */
+    void *dx;        /* [b, in] =, or NULL: not wanted */
     bool x_is_relu;
+    const void *x_mask; /* with x_is_relu: what forward left in the mask of x's layer */
     float *dw;           /* node i: [out, in] at dw + i*node_stride, = */
     float *dbias;        /* node i: [out] at dbias + i*node_stride, = */
     int64_t node_stride; /* elements */
@@ -44,10 +67,10 @@ typedef struct dlrm_linear_backward_args {
 /* One vector per sample and slot, wherever it lies: sample s at data + s*stride. Slot 0 is the bottom output (or the
  * dense features, or absent: width 0); slots 1…n-1 are the inputs' pooled vectors. */
 typedef struct dlrm_vector_slot {
-    const float *data;
-    int64_t stride;
+    const void *data;
+    int64_t stride; /* elements */
     int width;
-    float *grad;         /* backward: where its gradient goes, = ; NULL: not wanted */
+    void *grad;     /* backward: where its gradient goes, = ; NULL: not wanted */
     int64_t grad_stride;
 } dlrm_vector_slot;
 
@@ -60,8 +83,8 @@ typedef struct dlrm_interact_args {
     int n_slots;
     const dlrm_vector_slot *slots;
     int out_width;
-    float *out;         /* forward: [b, out_width] = */
-    const float *d_out; /* backward: [b, out_width] */
+    void *out;          /* forward: [b, out_width] = */
+    const void *d_out;  /* backward: [b, out_width] */
     bool slot0_is_relu; /* backward: slot 0's gradient is 0 where slot 0 is 0 */
 } dlrm_interact_args;
 
@@ -71,7 +94,7 @@ typedef struct dlrm_loss_args {
     const float *logits, *labels; /* [b] */
     float *d_logits;              /* [b] = (sigmoid(z) - y) * scale, or NULL: loss alone */
     float scale;                  /* 1/B */
-    double *loss;                 /* host, [n_nodes] = sum over the node's samples */
+    double *loss;                 /* [n_nodes] = sum over the node's samples */
     const dlrm_cut *cut;
 } dlrm_loss_args;
 
@@ -107,11 +130,25 @@ typedef struct dlrm_bags {
     int64_t count;
 } dlrm_bags;
 
+/* A batch as the reader has it, to be taken to the device. */
+typedef struct dlrm_feed_args {
+    dlrm_shard *shard;
+    int slot; /* below DLRM_STAGES; free: the last batch in it has had its slot_end */
+    int64_t B, b;
+    int dense_features;
+    const float *dense, *labels; /* host: [b, dense_features] without padding, [b] */
+    const dlrm_bags *bags;       /* host: [n_inputs], of host memory */
+    void *to_dense;              /* [b, dense_features] = */
+    float *to_labels;            /* [b] = */
+    dlrm_bags *to_bags;          /* host: [n_inputs] = the same bags in the backend's memory */
+} dlrm_feed_args;
+
 typedef struct dlrm_lookup_args {
     dlrm_shard *shard;
     int64_t B;
-    const dlrm_bags *bags; /* [n_inputs] host array */
-    float *pooled;         /* [B, W] = sum or mean of each bag's rows; an empty bag gives zeros */
+    const dlrm_bags *bags; /* host: [n_inputs] of backend memory */
+    void *pooled;          /* [B, W] = sum or mean of each bag's rows; an empty bag gives zeros */
+    int slot;              /* sort: whose rows these are; below DLRM_SORTED */
 } dlrm_lookup_args;
 
 /* An optimizer's settings for one step. The update rules (design.md section 5), g = gradient:
@@ -124,13 +161,13 @@ typedef struct dlrm_rule {
     float adam_rate, adam_root; /* bias corrections; they differ for dense (torch Adam) and embedding (SparseAdam) */
 } dlrm_rule;
 
-
 typedef struct dlrm_update_args {
     dlrm_shard *shard;
     int64_t B;
     const dlrm_bags *bags;
-    const float *d_pooled; /* [B, W] */
+    const void *d_pooled; /* [B, W] */
     dlrm_rule rule;
+    int slot;             /* that sort filled */
 } dlrm_update_args;
 
 typedef struct dlrm_dense_update_args {
@@ -148,13 +185,21 @@ typedef struct dlrm_table_init_args {
     double scale;           /* √(1/rows) */
 } dlrm_table_init_args;
 
-/* Every slot is filled by every backend. */
+/* Every op is there in every backend. */
 typedef struct dlrm_backend_ops {
     const char *name;
     dlrm_status (*alloc)(dlrm_backend *, int64_t count, size_t size, const char *what, void *out); /* zeroed */
     void (*release)(dlrm_backend *, void *p);
-    void (*upload)(dlrm_backend *, void *to, const void *from_host, size_t bytes);
-    void (*download)(dlrm_backend *, void *to_host, const void *from, size_t bytes);
+    void (*upload)(dlrm_backend *, void *to, const void *from_host, size_t bytes);   /* done when it returns */
+    void (*download)(dlrm_backend *, void *to_host, const void *from, size_t bytes); /* done when it returns */
+    /* Host memory that batches will be fed from; unpin before it is freed. */
+    dlrm_status (*pin)(dlrm_backend *, void *p, size_t bytes);
+    void (*unpin)(dlrm_backend *, void *p);
+    void (*feed)(dlrm_backend *, const dlrm_feed_args *);
+    void (*feed_wait)(dlrm_backend *); /* returns when the host memory of all batches fed may change */
+    void (*slot_begin)(dlrm_backend *, int slot);
+    void (*slot_end)(dlrm_backend *, int slot);
+    size_t (*relu_mask_bytes)(dlrm_backend *, int64_t b, int width); /* 0: no mask wanted */
     void (*linear_forward)(dlrm_backend *, const dlrm_linear_forward_args *);
     void (*linear_backward)(dlrm_backend *, const dlrm_linear_backward_args *);
     void (*interact_forward)(dlrm_backend *, const dlrm_interact_args *);
@@ -165,16 +210,30 @@ typedef struct dlrm_backend_ops {
     void (*lookup)(dlrm_backend *, const dlrm_lookup_args *);
     void (*sort)(dlrm_backend *, const dlrm_lookup_args *); /* `pooled` unused: orders the batch's rows for update */
     void (*update)(dlrm_backend *, const dlrm_update_args *);
-    void (*dense_update)(dlrm_backend *, const dlrm_dense_update_args *);
+    /* Weights of all layers lie in one array of n; weights_changed after they were uploaded. */
+    dlrm_status (*weights_open)(dlrm_backend *, int64_t n, float **weights);
+    void (*weights_changed)(dlrm_backend *);
+    void (*dense_update)(dlrm_backend *, const dlrm_dense_update_args *); /* of the whole array */
     void (*table_init)(dlrm_backend *, const dlrm_table_init_args *);
     void (*fill)(dlrm_backend *, float *p, int64_t n, float value);
+    /* The time since the last lap was spent on this phase; DLRM_PHASES: on nothing of interest. */
+    void (*lap)(dlrm_backend *, dlrm_phase phase);
+    void (*laps)(dlrm_backend *, double *seconds); /* [DLRM_PHASES] so far */
     void (*close)(dlrm_backend *);
 } dlrm_backend_ops;
 
 struct dlrm_backend {
     const dlrm_backend_ops *ops;
     void *impl;
+    dlrm_dtype act; /* fp32, bf16 or fp16 */
+    size_t act_bytes;
+    int row_multiple; /* rows are padded to a multiple of so many elements */
 };
+
+static inline int dlrm_pitch(const dlrm_backend *be, int width)
+{
+    return width == 1 ? 1 : (width + be->row_multiple - 1) / be->row_multiple * be->row_multiple;
+}
 
 typedef struct dlrm_backend_args {
     int threads;   /* of this rank, CPU */
@@ -182,6 +241,9 @@ typedef struct dlrm_backend_args {
     int max_width; /* largest layer input */
     int max_leaves;
     int max_slots, max_vector; /* of an interaction: slots, widest slot */
+    dlrm_dtype precision;      /* fp32, tf32, bf16 or fp16 */
+    int device;                /* CUDA: which GPU */
 } dlrm_backend_args;
 
+/* precision: fp32 alone. */
 dlrm_status dlrm_cpu_backend_open(const dlrm_backend_args *args, dlrm_backend *out) DLRM_MUST_USE;

@@ -192,6 +192,13 @@ int dlrm_comm_local_ranks(dlrm_comm *c)
     return n;
 }
 
+int dlrm_comm_local_rank(dlrm_comm *c)
+{
+    int n;
+    check(MPI_Comm_rank(c->impl->host, &n), "MPI_Comm_rank");
+    return n;
+}
+
 int64_t dlrm_comm_local_sum_i64(dlrm_comm *c, int64_t value)
 {
     enter(c, "a sum over a host");

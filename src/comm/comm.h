@@ -25,8 +25,9 @@ void dlrm_comm_close(dlrm_comm *c);
  * has its message in the error slot (*who = that rank, may be NULL). */
 dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who) DLRM_MUST_USE;
 
-/* Ranks on this host, and a sum over them. */
+/* Ranks on this host, this one's number among them, and a sum over them. */
 int dlrm_comm_local_ranks(dlrm_comm *c);
+int dlrm_comm_local_rank(dlrm_comm *c);
 int64_t dlrm_comm_local_sum_i64(dlrm_comm *c, int64_t value);
 
 void dlrm_comm_barrier(dlrm_comm *c);

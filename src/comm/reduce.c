@@ -7,7 +7,7 @@
 dlrm_status dlrm_reduce_layout(int R, int64_t n, bool deterministic, int chunks, dlrm_reduce *r)
 {
     dlrm_node nodes[DLRM_MAX_NODES];
-    *r = (dlrm_reduce){.n = n};
+    *r = (dlrm_reduce){.n = n, .stride = n};
     if (n > INT32_MAX)
         return FAIL(DLRM_E_INPUT, "the MLPs have %lld parameters; at most %d are supported", (long long)n, INT32_MAX);
     TRY(dlrm_alloc(R + 1, sizeof *r->first_node, "gradient reduction", &r->first_node));
@@ -20,7 +20,7 @@ dlrm_status dlrm_reduce_layout(int R, int64_t n, bool deterministic, int chunks,
         for (int i = 0; i < count; i++) r->levels[r->first_node[p] + i] = nodes[i].level;
         r->segment[p + 1] = n * (p + 1) / R;
     }
-    return DLRM_OK;
+    return dlrm_alloc(r->first_node[R], sizeof *r->sums, "gradient reduction", &r->sums);
 }
 
 dlrm_status dlrm_reduce_open(const dlrm_comm *c, int64_t n, bool deterministic, int chunks, dlrm_reduce *r)
@@ -29,7 +29,6 @@ dlrm_status dlrm_reduce_open(const dlrm_comm *c, int64_t n, bool deterministic, 
     TRY(dlrm_reduce_layout(R, n, deterministic, chunks, r));
     TRY(dlrm_alloc(R + 1, sizeof *r->send_at, "gradient reduction", &r->send_at));
     TRY(dlrm_alloc(R + 1, sizeof *r->recv_at, "gradient reduction", &r->recv_at));
-    TRY(dlrm_alloc(r->first_node[R], sizeof *r->sums, "gradient reduction", &r->sums));
     int mine = r->first_node[c->rank + 1] - r->first_node[c->rank];
     int64_t length = r->segment[c->rank + 1] - r->segment[c->rank];
     for (int p = 0; p < R; p++) {
@@ -75,7 +74,7 @@ void dlrm_reduce_run(dlrm_reduce *r, dlrm_comm *c, float *nodes)
         float *to = r->send;
         for (int p = 0; p < R; p++)
             for (int i = 0; i < mine; i++, to += r->segment[p + 1] - r->segment[p])
-                memcpy(to, nodes + i * r->n + r->segment[p], (size_t)(r->segment[p + 1] - r->segment[p]) * sizeof *to);
+                memcpy(to, nodes + i * r->stride + r->segment[p], (size_t)(r->segment[p + 1] - r->segment[p]) * sizeof *to);
     }
     dlrm_comm_alltoallv(c, mine > 1 ? r->send : nodes, r->send_at, r->recv, r->recv_at);
 #pragma omp parallel for schedule(static)

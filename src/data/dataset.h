@@ -52,6 +52,9 @@ int64_t dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *
 /* All memory of a reader is taken here, for the largest batch. Starts its thread, which calls no MPI. */
 dlrm_status dlrm_reader_open(dlrm_dataset *d, const dlrm_reader_args *args, dlrm_reader **out) DLRM_MUST_USE;
 void dlrm_reader_close(dlrm_reader **r);
+/* Calls f for each piece of memory that batches may lie in, until one fails; returns its status. */
+dlrm_status dlrm_reader_each_block(dlrm_reader *r, dlrm_status (*f)(void *ctx, void *block, size_t bytes), void *ctx)
+    DLRM_MUST_USE;
 /* The next batch, valid until the next call; NULL at the end of the last epoch. *epoch_end: this is an epoch's last.
  * Bad data is in batch->status, so that all ranks can agree on it. */
 const dlrm_batch *dlrm_reader_next(dlrm_reader *r, bool *epoch_end);

@@ -216,6 +216,12 @@ void dlrm_reader_close(dlrm_reader **reader)
     dlrm_free(reader);
 }
 
+dlrm_status dlrm_reader_each_block(dlrm_reader *r, dlrm_status (*f)(void *ctx, void *block, size_t bytes), void *ctx)
+{
+    for (int i = 0; i < r->n_slots; i++) TRY(f(ctx, r->slots[i].values, (size_t)r->slot_bytes));
+    return DLRM_OK;
+}
+
 const dlrm_batch *dlrm_reader_next(dlrm_reader *r, bool *epoch_end)
 {
     *epoch_end = false;

@@ -45,7 +45,7 @@ static dlrm_status open_tables(dlrm_backend *be, dlrm_embedding *e, int rank, co
 dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm_model_spec *spec, const dlrm_placement *place,
                                 const dlrm_optimizer_config *opt, int64_t max_batch, int64_t max_own, dlrm_embedding *e)
 {
-    *e = (dlrm_embedding){.spec = spec, .place = place};
+    *e = (dlrm_embedding){.spec = spec, .place = place, .value_bytes = be->act_bytes};
     dlrm_shard *s = &e->shard;
     s->width = place->width[c->rank];
     s->max_batch = max_batch;
@@ -53,19 +53,18 @@ dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm
     TRY(dlrm_alloc(place->tables[c->rank], sizeof *e->table, "tables", &e->table));
     TRY(dlrm_alloc(place->inputs[c->rank], sizeof *s->inputs, "tables", &s->inputs));
     TRY(dlrm_alloc(place->inputs[c->rank], sizeof *e->input, "tables", &e->input));
-    TRY(dlrm_alloc(place->inputs[c->rank], sizeof *e->bags, "tables", &e->bags));
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->send_at, "exchange", &e->send_at));
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->recv_at, "exchange", &e->recv_at));
     TRY(open_tables(be, e, c->rank, opt));
     TRY(be->ops->shard_open(be, s));
-    TRY(be->ops->alloc(be, max_batch * s->width, sizeof(float), "pooled vectors", &e->pooled));
-    TRY(be->ops->alloc(be, max_batch * s->width, sizeof(float), "pooled vectors' gradients", &e->d_pooled));
+    TRY(be->ops->alloc(be, max_batch * s->width, e->value_bytes, "pooled vectors", &e->pooled));
+    TRY(be->ops->alloc(be, max_batch * s->width, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));
     e->received = e->pooled;
     e->d_received = e->d_pooled;
     if (c->ranks == 1) return DLRM_OK;
     e->received = e->d_received = NULL;
-    TRY(be->ops->alloc(be, max_own * spec->vectors_width, sizeof(float), "received vectors", &e->received));
-    return be->ops->alloc(be, max_own * spec->vectors_width, sizeof(float), "received vectors' gradients", &e->d_received);
+    TRY(be->ops->alloc(be, max_own * spec->vectors_width, e->value_bytes, "received vectors", &e->received));
+    return be->ops->alloc(be, max_own * spec->vectors_width, e->value_bytes, "received vectors' gradients", &e->d_received);
 }
 
 void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e)
@@ -84,7 +83,6 @@ void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e)
     dlrm_free(&s->inputs);
     dlrm_free(&e->table);
     dlrm_free(&e->input);
-    dlrm_free(&e->bags);
     dlrm_free(&e->send_at);
     dlrm_free(&e->recv_at);
 }
@@ -111,45 +109,34 @@ void dlrm_embedding_bytes(const dlrm_embedding *e, const dlrm_optimizer_config *
     }
 }
 
-void dlrm_embedding_begin(dlrm_embedding *e, const dlrm_batch *batch, const int64_t *sample_at, int rank)
+void dlrm_embedding_begin(dlrm_embedding *e, const int64_t *sample_at, int rank)
 {
-    const int R = e->place->ranks;
-    for (int i = 0; i < e->shard.n_inputs; i++) {
-        const dlrm_ids *ids = &batch->inputs[e->input[i]];
-        e->bags[i] = (dlrm_bags){ids->ids, ids->offsets, ids->count};
-    }
-    int64_t own = sample_at[rank + 1] - sample_at[rank];
-    for (int p = 0; p < R; p++) {
-        e->send_at[p + 1] = sample_at[p + 1] * e->shard.width * (int64_t)sizeof(float);
-        e->recv_at[p + 1] = e->recv_at[p] + own * e->place->width[p] * (int64_t)sizeof(float);
+    const int64_t bytes = (int64_t)e->value_bytes, own = sample_at[rank + 1] - sample_at[rank];
+    for (int p = 0; p < e->place->ranks; p++) {
+        e->send_at[p + 1] = sample_at[p + 1] * e->shard.width * bytes;
+        e->recv_at[p + 1] = e->recv_at[p] + own * e->place->width[p] * bytes;
     }
 }
 
-void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B)
+void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, const dlrm_bags *bags)
 {
-    dlrm_lookup_args a = {.shard = &e->shard, .B = B, .bags = e->bags, .pooled = e->pooled};
+    dlrm_lookup_args a = {.shard = &e->shard, .B = B, .bags = bags, .pooled = e->pooled};
     be->ops->lookup(be, &a);
 }
 
-void dlrm_embedding_sort(dlrm_backend *be, dlrm_embedding *e, int64_t B)
+int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x)
 {
-    dlrm_lookup_args a = {.shard = &e->shard, .B = B, .bags = e->bags};
-    be->ops->sort(be, &a);
+    return e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->pooled, e->send_at, e->received, e->recv_at);
 }
 
-void dlrm_embedding_exchange(dlrm_embedding *e, dlrm_comm *c)
+int dlrm_embedding_exchange_gradients(dlrm_embedding *e, dlrm_exchange *x)
 {
-    if (c->ranks > 1) dlrm_comm_alltoallv(c, e->pooled, e->send_at, e->received, e->recv_at);
+    return e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->d_received, e->recv_at, e->d_pooled, e->send_at);
 }
 
-void dlrm_embedding_exchange_gradients(dlrm_embedding *e, dlrm_comm *c)
+void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, const dlrm_bags *bags, int slot, const dlrm_rule *rule)
 {
-    if (c->ranks > 1) dlrm_comm_alltoallv(c, e->d_received, e->recv_at, e->d_pooled, e->send_at);
-}
-
-void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, const dlrm_rule *rule)
-{
-    dlrm_update_args a = {.shard = &e->shard, .B = B, .bags = e->bags, .d_pooled = e->d_pooled, .rule = *rule};
+    dlrm_update_args a = {.shard = &e->shard, .B = B, .bags = bags, .d_pooled = e->d_pooled, .rule = *rule, .slot = slot};
     be->ops->update(be, &a);
 }
 
@@ -157,8 +144,8 @@ void dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots)
 {
     for (int j = 0; j < e->spec->n_inputs; j++) {
         int t = e->spec->inputs[j].table, p = e->place->owner[t];
-        int64_t at = e->recv_at[p] / (int64_t)sizeof(float) + e->place->column[j];
-        slots[1 + j] = (dlrm_vector_slot){.data = e->received + at, .stride = e->place->width[p], .width = e->spec->tables[t].dim,
-                                          .grad = e->d_received + at, .grad_stride = e->place->width[p]};
+        int64_t at = e->recv_at[p] + e->place->column[j] * (int64_t)e->value_bytes;
+        slots[1 + j] = (dlrm_vector_slot){.data = (char *)e->received + at, .stride = e->place->width[p], .width = e->spec->tables[t].dim,
+                                          .grad = (char *)e->d_received + at, .grad_stride = e->place->width[p]};
     }
 }

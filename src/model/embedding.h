@@ -3,8 +3,7 @@
  * travels: the lookup writes what is sent, the interaction reads what arrived (by slot offsets), so nothing is copied. */
 #pragma once
 #include "backend/backend.h"
-#include "comm/comm.h"
-#include "data/dataset.h"
+#include "comm/exchange.h"
 #include "model/placement.h"
 
 typedef struct dlrm_embedding {
@@ -12,10 +11,10 @@ typedef struct dlrm_embedding {
     const dlrm_placement *place;
     dlrm_shard shard;       /* own tables and inputs */
     int *table, *input;     /* numbers in the model of the shard's tables and inputs */
-    dlrm_bags *bags;        /* [shard inputs] */
-    float *pooled;          /* [B, W own]: block by block what each rank needs */
-    float *received;        /* from each rank p: [own samples, W_p]; with one rank it is `pooled` itself */
-    float *d_received, *d_pooled; /* the same for gradients */
+    size_t value_bytes;     /* of an element of a vector */
+    void *pooled;           /* [B, W own]: block by block what each rank needs */
+    void *received;         /* from each rank p: [own samples, W_p]; with one rank it is `pooled` itself */
+    void *d_received, *d_pooled; /* the same for gradients */
     int64_t *send_at, *recv_at; /* [ranks+1], bytes */
 } dlrm_embedding;
 
@@ -28,13 +27,13 @@ void dlrm_embedding_init(dlrm_backend *be, dlrm_embedding *e, uint64_t seed);
 /* Held by this rank. */
 void dlrm_embedding_bytes(const dlrm_embedding *e, const dlrm_optimizer_config *opt, int64_t *tables, int64_t *state);
 
-/* Takes the batch's ids and places; lays out the exchange for this batch size. sample_at: [ranks+1] first sample of each
- * rank. */
-void dlrm_embedding_begin(dlrm_embedding *e, const dlrm_batch *batch, const int64_t *sample_at, int rank);
-void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B);
-void dlrm_embedding_sort(dlrm_backend *be, dlrm_embedding *e, int64_t B);
-void dlrm_embedding_exchange(dlrm_embedding *e, dlrm_comm *c);           /* pooled -> received */
-void dlrm_embedding_exchange_gradients(dlrm_embedding *e, dlrm_comm *c); /* d_received -> d_pooled */
-void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, const dlrm_rule *rule);
+/* Lays out the exchange for a batch. sample_at: [ranks+1] first sample of each rank. */
+void dlrm_embedding_begin(dlrm_embedding *e, const int64_t *sample_at, int rank);
+void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, const dlrm_bags *bags);
+/* Tickets of the exchange; with one rank nothing moves. */
+int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x);           /* pooled -> received */
+int dlrm_embedding_exchange_gradients(dlrm_embedding *e, dlrm_exchange *x); /* d_received -> d_pooled */
+/* slot: in which the batch's rows were sorted. */
+void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, const dlrm_bags *bags, int slot, const dlrm_rule *rule);
 /* Fills slots[1 … n_inputs]: where each input's vectors of the own samples lie, and their gradients go. */
 void dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots);

@@ -10,13 +10,13 @@
 
 const char *const dlrm_phase_names[DLRM_PHASES] = {"data_wait", "lookup", "exchange", "mlp", "interaction", "update"};
 
-static void add_layers(dlrm_params *p, const char *stack, int in, dlrm_int_list widths)
+static void add_layers(const dlrm_backend *be, dlrm_params *p, const char *stack, int in, dlrm_int_list widths)
 {
     for (int l = 0; l < widths.n; l++) {
-        int out = widths.v[l];
+        int out = widths.v[l], rows = dlrm_pitch(be, out), pitch = dlrm_pitch(be, in);
         dlrm_param *w = &p->list[p->n++], *b = &p->list[p->n++];
-        *w = (dlrm_param){.n_dims = 2, .dims = {out, in}, .offset = p->size, .size = (int64_t)out * in};
-        *b = (dlrm_param){.n_dims = 1, .dims = {out}, .offset = p->size + w->size, .size = out};
+        *w = (dlrm_param){.n_dims = 2, .dims = {out, in}, .pitch = pitch, .offset = p->size, .size = (int64_t)rows * pitch};
+        *b = (dlrm_param){.n_dims = 1, .dims = {out}, .pitch = rows, .offset = p->size + w->size, .size = rows};
         snprintf(w->name, sizeof w->name, "%s.%d.weight", stack, l);
         snprintf(b->name, sizeof b->name, "%s.%d.bias", stack, l);
         p->size += w->size + b->size;
@@ -24,15 +24,14 @@ static void add_layers(dlrm_params *p, const char *stack, int in, dlrm_int_list 
     }
 }
 
-dlrm_status dlrm_params_layout(const dlrm_model_spec *spec, dlrm_params *p)
+dlrm_status dlrm_params_layout(const dlrm_backend *be, const dlrm_model_spec *spec, dlrm_params *p)
 {
     *p = (dlrm_params){0};
     TRY(dlrm_alloc(2 * (spec->bottom.n + spec->top.n), sizeof *p->list, "parameters", &p->list));
-    add_layers(p, "bottom", spec->dense_features, spec->bottom);
-    add_layers(p, "top", spec->interaction_width, spec->top);
+    add_layers(be, p, "bottom", spec->dense_features, spec->bottom);
+    add_layers(be, p, "top", spec->interaction_width, spec->top);
     return DLRM_OK;
 }
-
 
 /* The most samples that a rank can have of a batch of at most max_batch. */
 static int64_t most_own(const dlrm_config *cfg, const dlrm_comm *c, int64_t max_batch)
@@ -44,37 +43,56 @@ static int64_t most_own(const dlrm_config *cfg, const dlrm_comm *c, int64_t max_
     return leaves * ((max_batch + all - 1) / all);
 }
 
-static dlrm_status open_params(dlrm_model *m)
+static dlrm_status open_params(dlrm_model *m, dlrm_exchange_opener open_exchange)
 {
     dlrm_params *p = &m->params;
     const dlrm_optimizer_config *opt = &m->cfg->optimizer.dense;
-    TRY(dlrm_params_layout(m->spec, p));
-    dlrm_cut_make(0, m->comm->rank, m->comm->ranks, m->cfg->train.deterministic, (int)m->cfg->train.deterministic_chunks, &m->cut);
-    TRY(m->be->ops->alloc(m->be, p->size, sizeof(float), "MLP weights", &p->w));
-    TRY(m->be->ops->alloc(m->be, p->size * m->cut.n_nodes, sizeof(float), "MLP gradients", &p->g));
+    const bool deterministic = m->cfg->train.deterministic;
+    const int chunks = (int)m->cfg->train.deterministic_chunks, first_top = 2 * m->spec->bottom.n;
+    dlrm_cut *cut = &m->stages[0].cut;
+    TRY(dlrm_params_layout(m->be, m->spec, p));
+    dlrm_cut_make(0, m->comm->rank, m->comm->ranks, deterministic, chunks, cut);
+    TRY(m->be->ops->weights_open(m->be, p->size, &p->w));
+    TRY(m->be->ops->alloc(m->be, p->size * cut->n_nodes, sizeof(float), "MLP gradients", &p->g));
     for (int k = 0; k < dlrm_optimizer_states(opt); k++) {
         TRY(m->be->ops->alloc(m->be, p->size, sizeof(float), "MLP optimizer state", &p->state[k]));
         m->be->ops->fill(m->be, p->state[k], p->size, dlrm_optimizer_initial(opt));
     }
-    return dlrm_reduce_open(m->comm, p->size, m->cfg->train.deterministic, (int)m->cfg->train.deterministic_chunks, &m->reduce);
+    TRY(dlrm_reduce_layout(m->comm->ranks, p->size, deterministic, chunks, &m->reduce));
+    int64_t top = first_top < p->n ? p->list[first_top].offset : p->size;
+    dlrm_exchange_args a = {.be = m->be, .comm = m->comm, .n = p->size, .n_ranges = DLRM_RANGES, .range = {0, top, p->size},
+                            .deterministic = deterministic, .chunks = chunks, .timeout_s = m->cfg->parallel.timeout_s};
+    return open_exchange(&a, &m->exchange);
+}
+
+static dlrm_status open_stages(dlrm_model *m)
+{
+    for (int k = 0; k < DLRM_STAGES; k++) {
+        dlrm_stage *s = &m->stages[k];
+        int64_t dense = m->max_own * dlrm_pitch(m->be, m->spec->dense_features);
+        TRY(m->be->ops->alloc(m->be, dense, m->be->act_bytes, "dense features", &s->dense));
+        TRY(m->be->ops->alloc(m->be, m->max_own, sizeof(float), "labels", &s->labels));
+        TRY(dlrm_alloc(m->emb.shard.n_inputs, sizeof *s->bags, "ids", &s->bags));
+        TRY(dlrm_alloc(m->comm->ranks + 1, sizeof *s->sample_at, "sample ranges", &s->sample_at));
+    }
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, dlrm_backend *be, dlrm_comm *comm,
-                            int64_t max_batch, dlrm_model *m)
+                            dlrm_exchange_opener open_exchange, int64_t max_batch, dlrm_model *m)
 {
     *m = (dlrm_model){.cfg = cfg, .spec = spec, .be = be, .comm = comm};
     m->max_own = most_own(cfg, comm, max_batch);
     TRY(dlrm_placement_make(spec, cfg->parallel.strategy, comm->ranks, &m->place));
-    TRY(open_params(m));
+    TRY(open_params(m, open_exchange));
     TRY(dlrm_mlp_open(be, spec->dense_features, spec->bottom, true, 0, m->max_own, &m->bottom));
     TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, 2 * spec->bottom.n, m->max_own, &m->top));
     TRY(dlrm_embedding_open(be, comm, spec, &m->place, &cfg->optimizer.embedding, max_batch, m->max_own, &m->emb));
-    TRY(be->ops->alloc(be, m->max_own * spec->dense_features, sizeof(float), "dense features", &m->dense));
-    TRY(be->ops->alloc(be, m->max_own, sizeof(float), "labels", &m->labels));
-    TRY(be->ops->alloc(be, m->max_own * spec->interaction_width, sizeof(float), "interaction", &m->x));
-    TRY(be->ops->alloc(be, m->max_own * spec->interaction_width, sizeof(float), "interaction's gradient", &m->dx));
-    TRY(dlrm_alloc(1 + spec->n_inputs, sizeof *m->slots, "interaction slots", &m->slots));
-    return dlrm_alloc(comm->ranks + 1, sizeof *m->sample_at, "sample ranges", &m->sample_at);
+    TRY(open_stages(m));
+    int64_t x = m->max_own * dlrm_pitch(be, spec->interaction_width);
+    TRY(be->ops->alloc(be, x, be->act_bytes, "interaction", &m->x));
+    TRY(be->ops->alloc(be, x, be->act_bytes, "interaction's gradient", &m->dx));
+    return dlrm_alloc(1 + spec->n_inputs, sizeof *m->slots, "interaction slots", &m->slots);
 }
 
 void dlrm_model_close(dlrm_model *m)
@@ -85,16 +103,20 @@ void dlrm_model_close(dlrm_model *m)
     dlrm_mlp_close(m->be, &m->top);
     dlrm_mlp_close(m->be, &m->bottom);
     dlrm_reduce_close(&m->reduce);
+    if (m->exchange.ops) m->exchange.ops->close(&m->exchange);
     ops->release(m->be, &m->params.w);
     ops->release(m->be, &m->params.g);
     for (int k = 0; k < 2; k++) ops->release(m->be, &m->params.state[k]);
     dlrm_free(&m->params.list);
-    ops->release(m->be, &m->dense);
-    ops->release(m->be, &m->labels);
+    for (int k = 0; k < DLRM_STAGES; k++) {
+        ops->release(m->be, &m->stages[k].dense);
+        ops->release(m->be, &m->stages[k].labels);
+        dlrm_free(&m->stages[k].bags);
+        dlrm_free(&m->stages[k].sample_at);
+    }
     ops->release(m->be, &m->x);
     ops->release(m->be, &m->dx);
     dlrm_free(&m->slots);
-    dlrm_free(&m->sample_at);
     dlrm_placement_clear(&m->place);
 }
 
@@ -108,9 +130,13 @@ dlrm_status dlrm_model_init(dlrm_model *m)
         const dlrm_param *p = &m->params.list[i];
         const uint64_t stream = dlrm_rng_stream(p->name);
         double std = p->n_dims == 2 ? sqrt(2.0 / (double)(p->dims[0] + p->dims[1])) : sqrt(1.0 / (double)p->dims[0]);
-        for (int64_t k = 0; k < p->size; k++) values[p->offset + k] = (float)(std * dlrm_rng_normal(seed, stream, (uint64_t)k));
+        const int64_t rows = p->n_dims == 2 ? p->dims[0] : 1, width = p->dims[p->n_dims - 1];
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t k = 0; k < width; k++)
+                values[p->offset + r * p->pitch + k] = (float)(std * dlrm_rng_normal(seed, stream, (uint64_t)(r * width + k)));
     }
     m->be->ops->upload(m->be, m->params.w, values, (size_t)m->params.size * sizeof *values);
+    m->be->ops->weights_changed(m->be);
     dlrm_free(&values);
     dlrm_embedding_init(m->be, &m->emb, seed);
     return DLRM_OK;

@@ -6,7 +6,8 @@ typedef struct dlrm_param {
     char name[64];       /* bottom.0.weight, … */
     int n_dims;
     int64_t dims[2];     /* [out, in] or [out] */
-    int64_t offset, size; /* elements */
+    int64_t pitch;       /* elements from one row to the next; what is beyond a row, and rows beyond `out`, are 0 */
+    int64_t offset, size; /* elements, those included */
 } dlrm_param;
 
 typedef struct dlrm_params {

@@ -1,63 +1,92 @@
 #include "model/step.h"
 
-#include "base/log.h"
 #include "model/optimizer.h"
 
-/* Runs an expression and books its time on a phase. */
-#define TIMED(m, phase, expr)                                                                                          \
-    do {                                                                                                               \
-        double start_ = dlrm_now();                                                                                    \
-        expr;                                                                                                          \
-        (m)->seconds[phase] += dlrm_now() - start_;                                                                    \
-    } while (0)
-
-static const float *take_batch(dlrm_model *m, const dlrm_batch *batch)
+void dlrm_feed(dlrm_model *m, int stage, const dlrm_batch *batch, bool train)
 {
     const dlrm_config *cfg = m->cfg;
     const dlrm_comm *c = m->comm;
     const int chunks = (int)cfg->train.deterministic_chunks;
-    m->B = batch->size;
-    m->own = batch->own;
-    DLRM_ASSERT(m->own <= m->max_own);
+    dlrm_stage *s = &m->stages[stage];
+    dlrm_shard *shard = &m->emb.shard;
+    DLRM_ASSERT(batch->own <= m->max_own);
+    s->B = batch->size;
+    s->own = batch->own;
     for (int p = 0; p < c->ranks; p++) {
         int64_t own;
-        dlrm_cut_samples(m->B, p, c->ranks, cfg->train.deterministic, chunks, &m->sample_at[p], &own);
-        m->sample_at[p + 1] = m->sample_at[p] + own;
+        dlrm_cut_samples(s->B, p, c->ranks, cfg->train.deterministic, chunks, &s->sample_at[p], &own);
+        s->sample_at[p + 1] = s->sample_at[p] + own;
     }
-    dlrm_cut_make(m->B, c->rank, c->ranks, cfg->train.deterministic, chunks, &m->cut);
-    dlrm_embedding_begin(&m->emb, batch, m->sample_at, c->rank);
+    dlrm_cut_make(s->B, c->rank, c->ranks, cfg->train.deterministic, chunks, &s->cut);
+    for (int i = 0; i < shard->n_inputs; i++) {
+        const dlrm_ids *ids = &batch->inputs[m->emb.input[i]];
+        s->bags[i] = (dlrm_bags){ids->ids, ids->offsets, ids->count};
+    }
+    dlrm_feed_args a = {.shard = shard, .slot = stage, .B = s->B, .b = s->own, .dense_features = m->spec->dense_features,
+                        .dense = batch->dense, .labels = batch->labels, .bags = s->bags, .to_dense = s->dense,
+                        .to_labels = s->labels, .to_bags = s->bags};
+    dlrm_lookup_args sorted = {.shard = shard, .B = s->B, .bags = s->bags, .slot = stage};
+    m->be->ops->lap(m->be, DLRM_PHASES);
+    m->be->ops->feed(m->be, &a);
+    if (train) m->be->ops->sort(m->be, &sorted);
+    m->be->ops->lap(m->be, DLRM_PHASE_LOOKUP);
+}
+
+static void begin(dlrm_model *m, int stage)
+{
+    m->at = &m->stages[stage];
+    m->be->ops->slot_begin(m->be, stage);
+    dlrm_embedding_begin(&m->emb, m->at->sample_at, m->comm->rank);
     dlrm_embedding_slots(&m->emb, m->slots);
-    m->be->ops->upload(m->be, m->dense, batch->dense, (size_t)(m->own * m->spec->dense_features) * sizeof(float));
-    m->be->ops->upload(m->be, m->labels, batch->labels, (size_t)m->own * sizeof(float));
-    return m->dense;
+    const void *bottom = m->bottom.n ? m->bottom.y[m->bottom.n - 1] : m->at->dense;
+    int width = m->spec->bottom_width, pitch = dlrm_pitch(m->be, width);
+    m->slots[0] = (dlrm_vector_slot){bottom, pitch, width, dlrm_mlp_output_gradient(&m->bottom), pitch};
 }
 
 static dlrm_interact_args interaction(dlrm_model *m)
 {
-    return (dlrm_interact_args){.kind = m->spec->interaction, .pool_stride = m->spec->pool_stride, .b = m->own,
+    return (dlrm_interact_args){.kind = m->spec->interaction, .pool_stride = m->spec->pool_stride, .b = m->at->own,
                                 .n_slots = 1 + m->spec->n_inputs, .slots = m->slots, .out_width = m->spec->interaction_width,
                                 .out = m->x, .d_out = m->dx, .slot0_is_relu = m->bottom.n > 0};
 }
 
-void dlrm_forward(dlrm_model *m, const dlrm_batch *batch)
+/* The ops of a forward pass, each phase followed by its lap where the time counts. */
+static void forward(dlrm_model *m, void (*lap)(dlrm_backend *, dlrm_phase))
 {
     dlrm_backend *be = m->be;
-    const float *dense = take_batch(m, batch), *bottom;
-    TIMED(m, DLRM_PHASE_LOOKUP, dlrm_embedding_lookup(be, &m->emb, m->B));
-    TIMED(m, DLRM_PHASE_EXCHANGE, dlrm_embedding_exchange(&m->emb, m->comm));
-    TIMED(m, DLRM_PHASE_MLP, bottom = dlrm_mlp_forward(be, &m->bottom, &m->params, dense, m->own, &m->cut));
-    int width = m->spec->bottom_width;
-    m->slots[0] = (dlrm_vector_slot){bottom, width, width, dlrm_mlp_output_gradient(&m->bottom), width};
+    const dlrm_stage *s = m->at;
     dlrm_interact_args a = interaction(m);
-    TIMED(m, DLRM_PHASE_INTERACTION, be->ops->interact_forward(be, &a));
-    TIMED(m, DLRM_PHASE_MLP, m->logits = dlrm_mlp_forward(be, &m->top, &m->params, m->x, m->own, &m->cut));
+    dlrm_embedding_lookup(be, &m->emb, s->B, s->bags);
+    lap(be, DLRM_PHASE_LOOKUP);
+    int vectors = dlrm_embedding_exchange(&m->emb, &m->exchange);
+    lap(be, DLRM_PHASE_EXCHANGE);
+    dlrm_mlp_forward(be, &m->bottom, &m->params, s->dense, s->own, &s->cut);
+    lap(be, DLRM_PHASE_MLP);
+    m->exchange.ops->finish(&m->exchange, vectors);
+    lap(be, DLRM_PHASE_EXCHANGE);
+    be->ops->interact_forward(be, &a);
+    lap(be, DLRM_PHASE_INTERACTION);
+    m->logits = dlrm_mlp_forward(be, &m->top, &m->params, m->x, s->own, &s->cut);
+    lap(be, DLRM_PHASE_MLP);
+}
+
+static void no_lap(dlrm_backend *be, dlrm_phase phase)
+{
+    (void)be, (void)phase;
+}
+
+void dlrm_forward(dlrm_model *m, int stage)
+{
+    begin(m, stage);
+    forward(m, no_lap);
+    m->be->ops->slot_end(m->be, stage);
 }
 
 static void loss_op(dlrm_model *m, float *d_logits, double *loss)
 {
-    dlrm_loss_args a = {.b = m->own, .logits = m->logits, .labels = m->labels, .d_logits = d_logits,
-                        .scale = 1.0f / (float)m->B, .loss = loss, .cut = &m->cut};
-    TIMED(m, DLRM_PHASE_MLP, m->be->ops->loss(m->be, &a));
+    dlrm_loss_args a = {.b = m->at->own, .logits = m->logits, .labels = m->at->labels, .d_logits = d_logits,
+                        .scale = 1.0f / (float)m->at->B, .loss = loss, .cut = &m->at->cut};
+    m->be->ops->loss(m->be, &a);
 }
 
 void dlrm_forward_loss(dlrm_model *m, double *loss)
@@ -65,18 +94,29 @@ void dlrm_forward_loss(dlrm_model *m, double *loss)
     loss_op(m, NULL, loss);
 }
 
-static void backward(dlrm_model *m)
+/* The gradients' exchange and sums run beside the ops that follow them, where the backend can. */
+static int backward(dlrm_model *m)
 {
     dlrm_backend *be = m->be;
+    dlrm_exchange *x = &m->exchange;
+    const dlrm_stage *s = m->at;
     dlrm_interact_args a = interaction(m);
-    TIMED(m, DLRM_PHASE_MLP, dlrm_mlp_backward(be, &m->top, &m->params, m->x, false, m->dx, m->own, &m->cut));
-    TIMED(m, DLRM_PHASE_INTERACTION, be->ops->interact_backward(be, &a));
-    TIMED(m, DLRM_PHASE_EXCHANGE, dlrm_embedding_exchange_gradients(&m->emb, m->comm));
-    TIMED(m, DLRM_PHASE_MLP, dlrm_mlp_backward(be, &m->bottom, &m->params, m->dense, false, NULL, m->own, &m->cut));
-    TIMED(m, DLRM_PHASE_EXCHANGE, dlrm_reduce_run(&m->reduce, m->comm, m->params.g));
+    dlrm_mlp_backward(be, &m->top, &m->params, m->x, m->dx, s->own, &s->cut);
+    be->ops->lap(be, DLRM_PHASE_MLP);
+    be->ops->interact_backward(be, &a);
+    be->ops->lap(be, DLRM_PHASE_INTERACTION);
+    int vectors = dlrm_embedding_exchange_gradients(&m->emb, x);
+    x->ops->reduce_start(x, DLRM_RANGE_TOP, m->params.g);
+    be->ops->lap(be, DLRM_PHASE_EXCHANGE);
+    dlrm_mlp_backward(be, &m->bottom, &m->params, s->dense, NULL, s->own, &s->cut);
+    be->ops->lap(be, DLRM_PHASE_MLP);
+    int sums = x->ops->reduce_start(x, DLRM_RANGE_BOTTOM, m->params.g);
+    x->ops->finish(x, vectors);
+    be->ops->lap(be, DLRM_PHASE_EXCHANGE);
+    return sums;
 }
 
-static void update(dlrm_model *m, double rate, double embedding_rate)
+void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rate, double *loss)
 {
     dlrm_backend *be = m->be;
     dlrm_params *p = &m->params;
@@ -84,15 +124,16 @@ static void update(dlrm_model *m, double rate, double embedding_rate)
     dlrm_rule sparse = dlrm_optimizer_rule(&m->cfg->optimizer.embedding, embedding_rate, m->updates, true);
     dlrm_dense_update_args dense = {.n = p->size, .w = p->w, .g = p->g, .state = {p->state[0], p->state[1]},
                                     .rule = dlrm_optimizer_rule(&m->cfg->optimizer.dense, rate, m->updates, false)};
-    TIMED(m, DLRM_PHASE_LOOKUP, dlrm_embedding_sort(be, &m->emb, m->B));
-    TIMED(m, DLRM_PHASE_UPDATE, dlrm_embedding_update(be, &m->emb, m->B, &sparse));
-    TIMED(m, DLRM_PHASE_UPDATE, be->ops->dense_update(be, &dense));
-}
-
-void dlrm_train_step(dlrm_model *m, const dlrm_batch *batch, double rate, double embedding_rate, double *loss)
-{
-    dlrm_forward(m, batch);
+    be->ops->lap(be, DLRM_PHASES);
+    begin(m, stage);
+    forward(m, be->ops->lap);
     loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : m->dx, loss);
-    backward(m);
-    update(m, rate, embedding_rate);
+    int sums = backward(m);
+    dlrm_embedding_update(be, &m->emb, m->at->B, m->at->bags, stage, &sparse);
+    be->ops->lap(be, DLRM_PHASE_UPDATE);
+    m->exchange.ops->finish(&m->exchange, sums);
+    be->ops->lap(be, DLRM_PHASE_EXCHANGE);
+    be->ops->dense_update(be, &dense);
+    be->ops->slot_end(be, stage);
+    be->ops->lap(be, DLRM_PHASE_UPDATE);
 }

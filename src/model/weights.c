@@ -33,20 +33,56 @@ static dlrm_tensor_info tensor(const dlrm_model *m, int i)
     return info;
 }
 
-/* Where this rank holds tensor i (backend memory), and its elements; NULL: another rank does. */
-static float *held(const dlrm_model *m, int i, int64_t *elements)
+/* Tensor i as this rank holds it, in backend memory. */
+typedef struct holding {
+    float *at; /* NULL: another rank has it */
+    int64_t rows, width, pitch;
+} holding;
+
+static holding held(const dlrm_model *m, int i)
 {
     if (i < m->params.n) {
-        *elements = m->params.list[i].size;
-        return m->params.w + m->params.list[i].offset;
+        const dlrm_param *p = &m->params.list[i];
+        return (holding){m->params.w + p->offset, p->n_dims == 2 ? p->dims[0] : 1, p->dims[p->n_dims - 1], p->pitch};
     }
     for (int k = 0; k < m->emb.shard.n_tables; k++)
         if (m->emb.table[k] == i - m->params.n) {
             const dlrm_table_shard *t = &m->emb.shard.tables[k];
-            *elements = t->rows * t->dim;
-            return t->weight;
+            return (holding){t->weight, t->rows, t->dim, t->dim};
         }
-    return NULL;
+    return (holding){0};
+}
+
+/* Rows that are moved at a time. */
+static int64_t block_rows(const holding *h)
+{
+    return h->width < BLOCK ? BLOCK / h->width : 1;
+}
+
+/* Copies rows [row, row+n) to or from a host block without padding. */
+static void move_rows(dlrm_backend *be, const holding *h, int64_t row, int64_t n, float *block, bool to_host)
+{
+    const int64_t step = h->pitch == h->width ? n : 1; /* as many at a time as lie together */
+    for (int64_t r = 0; r < n; r += step) {
+        float *there = h->at + (row + r) * h->pitch, *here = block + r * h->width;
+        size_t bytes = (size_t)(step * h->width) * sizeof *here;
+        if (to_host)
+            be->ops->download(be, here, there, bytes);
+        else
+            be->ops->upload(be, there, here, bytes);
+    }
+}
+
+/* BLOCK, or the widest tensor's row. */
+static int64_t block_elements(const dlrm_model *m)
+{
+    int64_t most = BLOCK;
+    for (int i = 0; i < count_tensors(m); i++) {
+        dlrm_tensor_info info = tensor(m, i);
+        int64_t width = info.dims[info.n_dims - 1];
+        if (width > most) most = width;
+    }
+    return most;
 }
 
 static dlrm_status load_own(dlrm_model *m, const char *path, const char *name_map, char *unused, size_t bytes)
@@ -55,21 +91,22 @@ static dlrm_status load_own(dlrm_model *m, const char *path, const char *name_ma
     dlrm_tensors *t = NULL;
     float *block = NULL;
     TRY_TO(done, st, dlrm_tensors_open(path, name_map, &t));
-    TRY_TO(done, st, dlrm_alloc(BLOCK, sizeof *block, "weights being read", &block));
+    TRY_TO(done, st, dlrm_alloc(block_elements(m), sizeof *block, "weights being read", &block));
     for (int i = 0; i < count_tensors(m); i++) {
         dlrm_tensor_info info = tensor(m, i);
         TRY_TO(done, st, dlrm_tensors_require(t, &info));
     }
     for (int i = 0; i < count_tensors(m); i++) {
         dlrm_tensor_info info = tensor(m, i);
-        int64_t elements = 0;
-        float *to = held(m, i, &elements);
-        for (int64_t at = 0; to && at < elements; at += BLOCK) {
-            int64_t n = elements - at < BLOCK ? elements - at : BLOCK;
-            TRY_TO(done, st, dlrm_tensors_read(t, info.name, at, n, block));
-            m->be->ops->upload(m->be, to + at, block, (size_t)n * sizeof *block);
+        const holding h = held(m, i);
+        const int64_t most = h.at ? block_rows(&h) : 0;
+        for (int64_t row = 0; row < h.rows; row += most) {
+            int64_t n = h.rows - row < most ? h.rows - row : most;
+            TRY_TO(done, st, dlrm_tensors_read(t, info.name, row * h.width, n * h.width, block));
+            move_rows(m->be, &h, row, n, block, false);
         }
     }
+    m->be->ops->weights_changed(m->be);
     dlrm_tensors_unused(t, unused, bytes);
 done:
     dlrm_free(&block);
@@ -109,14 +146,14 @@ static dlrm_status write_own(dlrm_model *m, dlrm_export *e)
 {
     float *block;
     dlrm_status st = DLRM_OK;
-    TRY(dlrm_alloc(BLOCK, sizeof *block, "weights being written", &block));
+    TRY(dlrm_alloc(block_elements(m), sizeof *block, "weights being written", &block));
     for (int i = 0; i < count_tensors(m) && st == DLRM_OK; i++) {
-        int64_t elements = 0;
-        const float *from = i < m->params.n && m->comm->rank != 0 ? NULL : held(m, i, &elements);
-        for (int64_t at = 0; from && at < elements && st == DLRM_OK; at += BLOCK) {
-            int64_t n = elements - at < BLOCK ? elements - at : BLOCK;
-            m->be->ops->download(m->be, block, from + at, (size_t)n * sizeof *block);
-            st = dlrm_export_write(e, i, at, n, block);
+        const holding h = i < m->params.n && m->comm->rank != 0 ? (holding){0} : held(m, i);
+        const int64_t most = h.at ? block_rows(&h) : 0;
+        for (int64_t row = 0; row < h.rows && st == DLRM_OK; row += most) {
+            int64_t n = h.rows - row < most ? h.rows - row : most;
+            move_rows(m->be, &h, row, n, block, true);
+            st = dlrm_export_write(e, i, row * h.width, n * h.width, block);
         }
     }
     dlrm_free(&block);

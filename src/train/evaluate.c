@@ -20,7 +20,7 @@ dlrm_status dlrm_evaluator_open(dlrm_session *s, dlrm_evaluator *e)
     if (max > 0 && max < rows) rows = max;
     int64_t batches = (rows + s->eval_batch - 1) / s->eval_batch;
     TRY(dlrm_auc_open(batches * (s->model.max_own < rows ? s->model.max_own : rows), &e->auc));
-    TRY(dlrm_losses_open(s->comm, LOSSES_AT_A_TIME, &e->losses));
+    TRY(dlrm_losses_open(s->comm, &s->be, LOSSES_AT_A_TIME, &e->losses));
     TRY(dlrm_alloc(s->model.max_own, sizeof *e->logits, "logits", &e->logits));
     return dlrm_reader_open(s->data, &s->eval_args, &e->reader);
 }
@@ -38,7 +38,8 @@ static dlrm_status forward(dlrm_session *s, const dlrm_batch *batch, float *logi
 {
     dlrm_status mine = batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message);
     TRY(dlrm_comm_agree(s->comm, mine, NULL));
-    dlrm_forward(&s->model, batch);
+    dlrm_feed(&s->model, DLRM_EVAL_STAGE, batch, false);
+    dlrm_forward(&s->model, DLRM_EVAL_STAGE);
     s->be.ops->download(&s->be, logits, s->model.logits, (size_t)batch->own * sizeof *logits);
     return DLRM_OK;
 }
@@ -52,10 +53,9 @@ static void flush(dlrm_evaluator *e, double *loss_sum)
 dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
 {
     dlrm_session *s = e->s;
-    double seconds[DLRM_PHASES], loss_sum = 0;
+    double loss_sum = 0;
     int64_t sent = s->comm->bytes_sent, positives;
     bool last = false;
-    memcpy(seconds, s->model.seconds, sizeof seconds);
     dlrm_auc_reset(e->auc);
     while (!last) {
         const dlrm_batch *batch = dlrm_reader_next(e->reader, &last);
@@ -68,8 +68,7 @@ dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
     flush(e, &loss_sum);
     TRY(dlrm_auc_compute(e->auc, s->comm, &out->auc, &out->samples, &positives));
     out->loss = loss_sum / (double)out->samples;
-    memcpy(s->model.seconds, seconds, sizeof seconds); /* the books are training's */
-    s->comm->bytes_sent = sent;
+    s->comm->bytes_sent = sent; /* the books are training's */
     return DLRM_OK;
 }
 

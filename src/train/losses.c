@@ -2,9 +2,10 @@
 
 #include "base/mem.h"
 
-dlrm_status dlrm_losses_open(const dlrm_comm *c, int capacity, dlrm_losses *l)
+dlrm_status dlrm_losses_open(const dlrm_comm *c, dlrm_backend *be, int capacity, dlrm_losses *l)
 {
-    *l = (dlrm_losses){.capacity = capacity};
+    *l = (dlrm_losses){.be = be, .capacity = capacity};
+    TRY(be->ops->alloc(be, (int64_t)capacity * DLRM_MAX_NODES, sizeof(double), "losses", &l->noted));
     TRY(dlrm_alloc((int64_t)capacity * DLRM_MAX_NODES, sizeof(double), "losses", &l->mine));
     TRY(dlrm_alloc((int64_t)capacity * DLRM_MAX_NODES * c->ranks, sizeof(double), "losses", &l->all));
     TRY(dlrm_alloc(capacity, sizeof *l->samples, "losses", &l->samples));
@@ -13,6 +14,7 @@ dlrm_status dlrm_losses_open(const dlrm_comm *c, int capacity, dlrm_losses *l)
 
 void dlrm_losses_close(dlrm_losses *l)
 {
+    if (l->be) l->be->ops->release(l->be, &l->noted);
     dlrm_free(&l->mine);
     dlrm_free(&l->all);
     dlrm_free(&l->samples);
@@ -28,7 +30,7 @@ double *dlrm_losses_add(dlrm_losses *l, int64_t B)
 {
     DLRM_ASSERT(l->n < l->capacity);
     l->samples[l->n] = B;
-    return l->mine + (int64_t)l->n++ * DLRM_MAX_NODES;
+    return l->noted + (int64_t)l->n++ * DLRM_MAX_NODES;
 }
 
 int dlrm_losses_flush(dlrm_losses *l, dlrm_comm *c, const dlrm_reduce *r)
@@ -36,6 +38,7 @@ int dlrm_losses_flush(dlrm_losses *l, dlrm_comm *c, const dlrm_reduce *r)
     const int n = l->n, stride = n * DLRM_MAX_NODES;
     l->n = 0;
     if (n == 0) return 0;
+    l->be->ops->download(l->be, l->mine, l->noted, (size_t)stride * sizeof(double));
     dlrm_comm_allgather(c, l->mine, stride * (int64_t)sizeof(double), l->all);
     for (int i = 0; i < n; i++)
         l->mean[i] = dlrm_reduce_fold_f64(r, c->ranks, l->all + (int64_t)i * DLRM_MAX_NODES, stride) / (double)l->samples[i];

@@ -163,7 +163,7 @@ void dlrm_report_step(dlrm_report *r, int64_t step, int64_t samples, double seco
     if (r->step_ms) r->step_ms[r->steps % r->capacity] = (float)(1e3 * seconds);
     r->steps++;
     r->samples += samples;
-    r->own_samples += r->s->model.own;
+    r->own_samples += r->s->model.at->own;
     r->total_s += seconds;
     r->wait_s += wait_seconds;
     r->window_steps++;
@@ -264,7 +264,8 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
     rank_end mine = {.samples = r->own_samples, .file_bytes = file_bytes, .sent_bytes = s->comm->bytes_sent,
                      .peak_bytes = dlrm_mem_peak_bytes(), .peak_resident = dlrm_mem_peak_resident(), .clamped = clamped};
     rank_end *all;
-    memcpy(mine.seconds, s->model.seconds, sizeof mine.seconds);
+    s->be.ops->laps(&s->be, mine.seconds);
+    mine.seconds[DLRM_PHASE_DATA] = r->wait_s;
     dlrm_embedding_bytes(&s->model.emb, &s->cfg.optimizer.embedding, &mine.table_bytes, &state);
     TRY(dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all));
     dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/weights.h"
+#include "train/device.h"
 #include "train/work.h"
 
 /* OMP_NUM_THREADS if set; else the cores that this rank may use: its own where the launcher binds ranks to cores, else an
@@ -76,7 +77,7 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
     s->threads = choose_threads(comm);
     TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
     dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
-    return DLRM_OK;
+    return dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL);
 }
 
 static int widest(const dlrm_model_spec *spec)
@@ -99,15 +100,16 @@ static dlrm_status open_model(dlrm_session *s)
     const dlrm_config *cfg = &s->cfg;
     dlrm_backend_args args = {.threads = s->threads, .pinned = cfg->train.deterministic, .max_width = widest(&s->spec),
                               .max_leaves = cfg->train.deterministic ? (int)cfg->train.deterministic_chunks : 1,
-                              .max_slots = 1 + s->spec.n_inputs, .max_vector = widest_vector(&s->spec)};
-    TRY(dlrm_cpu_backend_open(&args, &s->be));
-    TRY(dlrm_model_open(cfg, &s->spec, &s->be, s->comm, s->batch > s->eval_batch ? s->batch : s->eval_batch, &s->model));
+                              .max_slots = 1 + s->spec.n_inputs, .max_vector = widest_vector(&s->spec),
+                              .precision = cfg->train.precision, .device = s->device};
+    TRY(dlrm_device_open(&args, &s->be));
+    TRY(dlrm_model_open(cfg, &s->spec, &s->be, s->comm, dlrm_device_open_exchange, s->batch > s->eval_batch ? s->batch : s->eval_batch, &s->model));
     return cfg->checkpoint.init_from ? DLRM_OK : dlrm_model_init(&s->model);
 }
 
 dlrm_status dlrm_session_open_model(dlrm_session *s)
 {
-    TRY(dlrm_work_check_memory(s));
+    if (s->device < 0) TRY(dlrm_work_check_memory(s));
     TRY(dlrm_comm_agree(s->comm, open_model(s), NULL));
     if (!s->cfg.checkpoint.init_from) return DLRM_OK;
     return dlrm_weights_load(&s->model, s->cfg.checkpoint.init_from, s->cfg.checkpoint.name_map);

@@ -16,6 +16,7 @@ typedef struct dlrm_session {
     dlrm_reader_args train_args, eval_args;
     bool *wanted;         /* [n_inputs] */
     dlrm_placement place;
+    int device;           /* CUDA: which of the host's GPUs; -1: CPU */
     dlrm_backend be;      /* opened by dlrm_session_open_model */
     dlrm_model model;
 } dlrm_session;

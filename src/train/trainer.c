@@ -15,6 +15,9 @@ enum { MAX_WINDOW = 256 /* losses kept before ranks join them */ };
 typedef struct trainer {
     dlrm_session *s;
     dlrm_reader *reader;
+    const dlrm_batch *batch; /* the next step's, fed already; NULL: none yet */
+    int stage;               /* where it is */
+    double wait;             /* for data, since the last step */
     dlrm_losses losses;
     bool evaluates;
     dlrm_evaluator evaluator;
@@ -23,12 +26,25 @@ typedef struct trainer {
     double rate, embedding_rate, loss;
 } trainer;
 
+static dlrm_status pin(void *be, void *block, size_t bytes)
+{
+    return ((dlrm_backend *)be)->ops->pin(be, block, bytes);
+}
+
+static dlrm_status unpin(void *be, void *block, size_t bytes)
+{
+    (void)bytes;
+    ((dlrm_backend *)be)->ops->unpin(be, block);
+    return DLRM_OK;
+}
+
 static dlrm_status open_own(trainer *t)
 {
     dlrm_session *s = t->s;
     int64_t window = s->cfg.log.every_steps > 0 && s->cfg.log.every_steps < MAX_WINDOW ? s->cfg.log.every_steps : MAX_WINDOW;
-    TRY(dlrm_losses_open(s->comm, (int)window, &t->losses));
+    TRY(dlrm_losses_open(s->comm, &s->be, (int)window, &t->losses));
     TRY(dlrm_reader_open(s->data, &s->train_args, &t->reader));
+    TRY(dlrm_reader_each_block(t->reader, pin, &s->be));
     t->evaluates = dlrm_session_evaluations(s) > 0;
     return t->evaluates ? dlrm_evaluator_open(s, &t->evaluator) : DLRM_OK;
 }
@@ -47,28 +63,41 @@ static dlrm_status join_losses(trainer *t)
     return DLRM_OK;
 }
 
-/* One step on the next batch. Whether every rank's batch is good is asked while the step runs: a bad batch holds zeros,
- * and then the job ends, so what the step did with them does not matter. */
+/* Has the next batch read and taken to the backend, where it is in place by the time its step runs. */
+static void fetch(trainer *t)
+{
+    dlrm_session *s = t->s;
+    bool epoch_end;
+    s->be.ops->feed_wait(&s->be);
+    double start = dlrm_now();
+    t->batch = dlrm_reader_next(t->reader, &epoch_end);
+    t->wait += dlrm_now() - start;
+    DLRM_ASSERT(t->batch);
+    t->stage = (t->stage + 1) % DLRM_SORTED;
+    dlrm_feed(&s->model, t->stage, t->batch, true);
+}
+
+/* One step, and the next batch fetched while it runs. Whether every rank's batch is good is asked while the step runs: a
+ * bad batch holds zeros, and then the job ends, so what the step did with them does not matter. */
 static dlrm_status step(trainer *t)
 {
     dlrm_session *s = t->s;
     dlrm_model *m = &s->model;
-    bool epoch_end;
     double start = dlrm_now();
-    const dlrm_batch *batch = dlrm_reader_next(t->reader, &epoch_end);
-    DLRM_ASSERT(batch);
-    double wait = dlrm_now() - start;
-    m->seconds[DLRM_PHASE_DATA] += wait;
+    if (!t->batch) fetch(t);
+    const dlrm_batch *batch = t->batch;
     dlrm_comm_pulse_start(s->comm, batch->status);
     t->step++;
     t->rate = dlrm_schedule_rate(&s->cfg.optimizer.schedule, s->cfg.optimizer.dense.learning_rate, t->step);
     t->embedding_rate = dlrm_schedule_rate(&s->cfg.optimizer.schedule, s->cfg.optimizer.embedding.learning_rate, t->step);
-    dlrm_train_step(m, batch, t->rate, t->embedding_rate, dlrm_losses_add(&t->losses, batch->size));
+    dlrm_train_step(m, t->stage, t->rate, t->embedding_rate, dlrm_losses_add(&t->losses, batch->size));
     t->clamped += batch->clamped;
     int64_t samples = batch->size;
     if (dlrm_comm_pulse_finish(s->comm, NULL) != DLRM_OK)
         return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message), NULL);
-    dlrm_report_step(t->report, t->step, samples, dlrm_now() - start, wait);
+    if (t->step < t->steps) fetch(t);
+    dlrm_report_step(t->report, t->step, samples, dlrm_now() - start, t->wait);
+    t->wait = 0;
     return DLRM_OK;
 }
 
@@ -120,6 +149,10 @@ dlrm_status dlrm_train(dlrm_session *s)
 done:
     dlrm_report_close(&t.report);
     dlrm_evaluator_close(&t.evaluator);
+    if (t.reader) {
+        s->be.ops->feed_wait(&s->be);
+        (void)!dlrm_reader_each_block(t.reader, unpin, &s->be);
+    }
     dlrm_reader_close(&t.reader);
     dlrm_losses_close(&t.losses);
     return st;

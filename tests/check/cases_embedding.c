@@ -148,10 +148,11 @@ static void run(harness *h, int number, char *label, size_t bytes)
     float *pooled = h_output(h, "pooled", n);
 
     if (be->ops->shard_open(be, &shard) != DLRM_OK) h_fail(h, "shard_open: %s", dlrm_error_message());
-    const dlrm_lookup_args lookup = {&shard, c->B, on, pooled};
+    const dlrm_lookup_args lookup = {.shard = &shard, .B = c->B, .bags = on, .pooled = pooled};
     be->ops->sort(be, &lookup); /* ids are known early: before the lookup */
     be->ops->lookup(be, &lookup);
-    const dlrm_update_args update = {&shard, c->B, on, h_input(h, "d_pooled", d_pooled, n, sizeof *d_pooled), *rule};
+    const dlrm_update_args update = {.shard = &shard, .B = c->B, .bags = on,
+                                     .d_pooled = h_input(h, "d_pooled", d_pooled, n, sizeof *d_pooled), .rule = *rule};
     be->ops->update(be, &update);
     be->ops->shard_close(be, &shard);
     if (shard.work) h_fail(h, "shard_close left its work space");

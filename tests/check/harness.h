@@ -24,7 +24,7 @@ typedef struct op_slot {
 
 typedef struct family {
     const char *name;
-    op_slot slots[8];   /* that its cases cover; unused ones have no name */
+    op_slot slots[20];  /* that its cases cover; unused ones have no name */
     bool cut_by_threads; /* without `pinned`, the number of threads decides how the work is cut, and with it the bits */
     int n_cases;
     void (*run)(harness *h, int number, char *label, size_t bytes); /* label: what the case is, for messages */

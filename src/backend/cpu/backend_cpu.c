@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/cpu/gemm.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 static dlrm_status cpu_alloc(dlrm_backend *be, int64_t count, size_t size, const char *what, void *out)
@@ -31,6 +32,70 @@ static void cpu_download(dlrm_backend *be, void *to_host, const void *from, size
     memcpy(to_host, from, bytes);
 }
 
+static dlrm_status cpu_pin(dlrm_backend *be, void *p, size_t bytes)
+{
+    (void)be, (void)p, (void)bytes;
+    return DLRM_OK;
+}
+
+static void cpu_unpin(dlrm_backend *be, void *p)
+{
+    (void)be, (void)p;
+}
+
+/* The ids stay where the reader has them. */
+static void cpu_feed(dlrm_backend *be, const dlrm_feed_args *a)
+{
+    (void)be;
+    if (a->b > 0) {
+        memcpy(a->to_dense, a->dense, (size_t)(a->b * a->dense_features) * sizeof *a->dense);
+        memcpy(a->to_labels, a->labels, (size_t)a->b * sizeof *a->labels);
+    }
+    for (int j = 0; j < a->shard->n_inputs; j++) a->to_bags[j] = a->bags[j];
+}
+
+/* Ops have run when they return: nothing to wait for. */
+static void cpu_feed_wait(dlrm_backend *be)
+{
+    (void)be;
+}
+
+static void cpu_slot(dlrm_backend *be, int slot)
+{
+    (void)be, (void)slot;
+}
+
+/* The input itself says where it is above 0. */
+static size_t cpu_relu_mask_bytes(dlrm_backend *be, int64_t b, int width)
+{
+    (void)be, (void)b, (void)width;
+    return 0;
+}
+
+static dlrm_status cpu_weights_open(dlrm_backend *be, int64_t n, float **weights)
+{
+    (void)be;
+    return dlrm_alloc(n, sizeof **weights, "MLP weights", weights);
+}
+
+static void cpu_weights_changed(dlrm_backend *be)
+{
+    (void)be;
+}
+
+static void cpu_lap(dlrm_backend *be, dlrm_phase phase)
+{
+    cpu_impl *c = cpu_of(be);
+    double now = dlrm_now();
+    if (phase < DLRM_PHASES) c->seconds[phase] += now - c->lap;
+    c->lap = now;
+}
+
+static void cpu_laps(dlrm_backend *be, double *seconds)
+{
+    memcpy(seconds, cpu_of(be)->seconds, sizeof cpu_of(be)->seconds);
+}
+
 static void cpu_fill(dlrm_backend *be, float *p, int64_t n, float value)
 {
 #pragma omp parallel for num_threads(cpu_of(be)->threads) schedule(static)
@@ -52,6 +117,13 @@ static const dlrm_backend_ops cpu_ops = {
     .release = cpu_release,
     .upload = cpu_upload,
     .download = cpu_download,
+    .pin = cpu_pin,
+    .unpin = cpu_unpin,
+    .feed = cpu_feed,
+    .feed_wait = cpu_feed_wait,
+    .slot_begin = cpu_slot,
+    .slot_end = cpu_slot,
+    .relu_mask_bytes = cpu_relu_mask_bytes,
     .linear_forward = cpu_linear_forward,
     .linear_backward = cpu_linear_backward,
     .interact_forward = cpu_interact_forward,
@@ -62,16 +134,21 @@ static const dlrm_backend_ops cpu_ops = {
     .lookup = cpu_lookup,
     .sort = cpu_sort,
     .update = cpu_update,
+    .weights_open = cpu_weights_open,
+    .weights_changed = cpu_weights_changed,
     .dense_update = cpu_dense_update,
     .table_init = cpu_table_init,
     .fill = cpu_fill,
+    .lap = cpu_lap,
+    .laps = cpu_laps,
     .close = cpu_close,
 };
 
 dlrm_status dlrm_cpu_backend_open(const dlrm_backend_args *args, dlrm_backend *out)
 {
     dlrm_status st;
-    *out = (dlrm_backend){&cpu_ops, NULL};
+    DLRM_ASSERT(args->precision == DLRM_FP32);
+    *out = (dlrm_backend){.ops = &cpu_ops, .act = DLRM_FP32, .act_bytes = sizeof(float), .row_multiple = 1};
     TRY(dlrm_alloc(1, sizeof(cpu_impl), "CPU backend", &out->impl));
     cpu_impl *c = cpu_of(out);
     c->threads = args->threads;

@@ -9,6 +9,7 @@ typedef struct cpu_impl {
     int max_width, levels;
     float **scratch; /* [threads]: for linear_backward (tiles of partial sums) and interact (a sample's vectors) */
     int64_t scratch_floats;
+    double lap, seconds[DLRM_PHASES];
 } cpu_impl;
 
 static inline cpu_impl *cpu_of(dlrm_backend *be)

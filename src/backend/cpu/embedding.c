@@ -109,7 +109,7 @@ static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, 
     const dlrm_table_shard *t = &a->shard->tables[in->table];
     const int dim = t->dim;
     for (int64_t s = begin; s < end; s++) {
-        float *v = a->pooled + s * a->shard->width + in->column;
+        float *v = (float *)a->pooled + s * a->shard->width + in->column;
         int64_t i = bag_begin(bags, in, s), stop = bag_begin(bags, in, s + 1), n = stop - i;
         if (i + AHEAD < bags->count) prefetch_row(t->weight + bags->ids[i + AHEAD] * dim, dim);
         if (n == 0) {
@@ -207,7 +207,7 @@ static const float *row_gradient(const dlrm_update_args *a, const table_work *w,
         int64_t s = (int64_t)(w->n_inputs == 1 ? bag : bag / (uint64_t)w->n_inputs);
         int j = w->inputs[w->n_inputs == 1 ? 0 : bag % (uint64_t)w->n_inputs];
         const dlrm_shard_input *in = &a->shard->inputs[j];
-        const float *g = a->d_pooled + s * a->shard->width + in->column;
+        const float *g = (const float *)a->d_pooled + s * a->shard->width + in->column;
         int64_t n = bag_begin(&a->bags[j], in, s + 1) - bag_begin(&a->bags[j], in, s);
         float by = in->mean ? 1.0f / (float)n : 1.0f;
         if (end - i == 1 && by == 1.0f) return g;
@@ -233,7 +233,7 @@ static void prefetch_update(const dlrm_update_args *a, const dlrm_table_shard *t
     if (t->state[0]) prefetch_row(t->state[0] + (a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * t->dim), 16);
     if (w->n_inputs == 1) {
         int64_t s = (int64_t)(pair & (((uint64_t)1 << w->bag_bits) - 1));
-        prefetch_row(a->d_pooled + s * a->shard->width + a->shard->inputs[w->inputs[0]].column, t->dim);
+        prefetch_row((const float *)a->d_pooled + s * a->shard->width + a->shard->inputs[w->inputs[0]].column, t->dim);
     }
 }
 

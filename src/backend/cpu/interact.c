@@ -19,12 +19,22 @@ int64_t cpu_interact_scratch(int slots, int max_width)
     return padded * max_width + padded * padded;
 }
 
+static const float *vector(const dlrm_vector_slot *v, int64_t s)
+{
+    return (const float *)v->data + s * v->stride;
+}
+
+static float *gradient(const dlrm_vector_slot *v, int64_t s)
+{
+    return (float *)v->grad + s * v->grad_stride;
+}
+
 /* vt[d][padded]: the slots' vectors of sample s, transposed; z = lower triangle of their products, row by row. */
 CPU_HOT static void dot_forward(const dlrm_vector_slot *slots, int n, int D, int64_t s, float *vt, float *z)
 {
     const int64_t padded = round_up(n, COLS);
     for (int i = 0; i < n; i++) {
-        const float *v = slots[i].data + s * slots[i].stride;
+        const float *v = vector(&slots[i], s);
         for (int d = 0; d < D; d++) vt[d * padded + i] = v[d];
     }
     for (int i0 = 0; i0 < n; i0 += ROWS)
@@ -59,7 +69,7 @@ CPU_HOT static void dot_backward(const dlrm_vector_slot *slots, int n, int D, in
         for (; d0 + COLS <= D; d0 += COLS) {
             vec8 acc[ROWS][2] = {0};
             for (int j = 0; j < n; j++) {
-                const float *v = slots[j].data + s * slots[j].stride + d0;
+                const float *v = vector(&slots[j], s) + d0;
                 vec8 a = *(const vec8 *)v, b = *(const vec8 *)(v + 8);
 #pragma GCC unroll 4
                 for (int i = 0; i < ROWS; i++) {
@@ -69,17 +79,17 @@ CPU_HOT static void dot_backward(const dlrm_vector_slot *slots, int n, int D, in
             }
             for (int i = i0; i < i0 + ROWS && i < n; i++) {
                 if (!slots[i].grad) continue;
-                float *g = slots[i].grad + s * slots[i].grad_stride + d0;
+                float *g = gradient(&slots[i], s) + d0;
                 *(vec8 *)g = acc[i - i0][0];
                 *(vec8 *)(g + 8) = acc[i - i0][1];
             }
         }
         for (int i = i0; i < i0 + ROWS && i < n && d0 < D; i++) {
             if (!slots[i].grad) continue;
-            float *g = slots[i].grad + s * slots[i].grad_stride;
+            float *g = gradient(&slots[i], s);
             for (int d = d0; d < D; d++) g[d] = 0;
             for (int j = 0; j < n; j++) {
-                const float *v = slots[j].data + s * slots[j].stride;
+                const float *v = vector(&slots[j], s);
                 for (int d = d0; d < D; d++) g[d] += S[i * padded + j] * v[d];
             }
         }
@@ -108,7 +118,7 @@ static void pool_forward(const dlrm_interact_args *a, int64_t s, float *x, float
 {
     int64_t w = 0;
     for (int i = 1; i < a->n_slots; w += a->slots[i++].width)
-        memcpy(x + w, a->slots[i].data + s * a->slots[i].stride, (size_t)a->slots[i].width * sizeof *x);
+        memcpy(x + w, vector(&a->slots[i], s), (size_t)a->slots[i].width * sizeof *x);
     int64_t n = (w + a->pool_stride - 1) / a->pool_stride;
     for (int64_t j = 0; j < n; j++) {
         window k = pool_window(w, a->pool_stride, j);
@@ -117,7 +127,7 @@ static void pool_forward(const dlrm_interact_args *a, int64_t s, float *x, float
         out[j] = sum / (float)(k.end - k.begin);
     }
     if (a->slots[0].width)
-        memcpy(out + n, a->slots[0].data + s * a->slots[0].stride, (size_t)a->slots[0].width * sizeof *x);
+        memcpy(out + n, vector(&a->slots[0], s), (size_t)a->slots[0].width * sizeof *x);
 }
 
 static void pool_backward(const dlrm_interact_args *a, int64_t s, float *dx, const float *d_out)
@@ -130,23 +140,23 @@ static void pool_backward(const dlrm_interact_args *a, int64_t s, float *dx, con
     }
     w = 0;
     for (int i = 1; i < a->n_slots; w += a->slots[i++].width)
-        memcpy(a->slots[i].grad + s * a->slots[i].grad_stride, dx + w, (size_t)a->slots[i].width * sizeof *dx);
+        memcpy(gradient(&a->slots[i], s), dx + w, (size_t)a->slots[i].width * sizeof *dx);
     const dlrm_vector_slot *v = &a->slots[0];
-    if (v->grad) memcpy(v->grad + s * v->grad_stride, d_out + n, (size_t)v->width * sizeof *dx);
+    if (v->grad) memcpy(gradient(v, s), d_out + n, (size_t)v->width * sizeof *dx);
 }
 
 static void cat_forward(const dlrm_interact_args *a, int64_t s, float *out)
 {
     for (int i = 0; i < a->n_slots; out += a->slots[i++].width)
         if (a->slots[i].width)
-            memcpy(out, a->slots[i].data + s * a->slots[i].stride, (size_t)a->slots[i].width * sizeof *out);
+            memcpy(out, vector(&a->slots[i], s), (size_t)a->slots[i].width * sizeof *out);
 }
 
 static void cat_backward(const dlrm_interact_args *a, int64_t s, const float *d_out)
 {
     for (int i = 0; i < a->n_slots; d_out += a->slots[i++].width)
         if (a->slots[i].grad)
-            memcpy(a->slots[i].grad + s * a->slots[i].grad_stride, d_out, (size_t)a->slots[i].width * sizeof *d_out);
+            memcpy(gradient(&a->slots[i], s), d_out, (size_t)a->slots[i].width * sizeof *d_out);
 }
 
 void cpu_interact_forward(dlrm_backend *be, const dlrm_interact_args *a)
@@ -155,10 +165,10 @@ void cpu_interact_forward(dlrm_backend *be, const dlrm_interact_args *a)
     const int D = a->slots[0].width;
 #pragma omp parallel for schedule(static) num_threads(c->threads)
     for (int64_t s = 0; s < a->b; s++) {
-        float *scratch = c->scratch[omp_get_thread_num()], *out = a->out + s * a->out_width;
+        float *scratch = c->scratch[omp_get_thread_num()], *out = (float *)a->out + s * a->out_width;
         switch (a->kind) {
         case DLRM_DOT:
-            memcpy(out, a->slots[0].data + s * a->slots[0].stride, (size_t)D * sizeof *out);
+            memcpy(out, vector(&a->slots[0], s), (size_t)D * sizeof *out);
             dot_forward(a->slots, a->n_slots, D, s, scratch, out + D);
             break;
         case DLRM_POOL: pool_forward(a, s, scratch, out); break;
@@ -173,8 +183,8 @@ static void finish_slot0(const dlrm_interact_args *a, int64_t s, const float *d_
 {
     const dlrm_vector_slot *v = &a->slots[0];
     if (!v->grad) return;
-    float *g = v->grad + s * v->grad_stride;
-    const float *x = v->data + s * v->stride;
+    float *g = gradient(v, s);
+    const float *x = vector(v, s);
     if (a->kind == DLRM_DOT)
         for (int d = 0; d < v->width; d++) g[d] += d_out[d];
     if (a->slot0_is_relu)
@@ -188,7 +198,7 @@ void cpu_interact_backward(dlrm_backend *be, const dlrm_interact_args *a)
 #pragma omp parallel for schedule(static) num_threads(c->threads)
     for (int64_t s = 0; s < a->b; s++) {
         float *scratch = c->scratch[omp_get_thread_num()];
-        const float *d_out = a->d_out + s * a->out_width;
+        const float *d_out = (const float *)a->d_out + s * a->out_width;
         switch (a->kind) {
         case DLRM_DOT: dot_backward(a->slots, a->n_slots, D, s, d_out + D, scratch); break;
         case DLRM_POOL: pool_backward(a, s, scratch, d_out); break;

@@ -82,8 +82,9 @@ void cpu_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
         for (int64_t t = 0; t < g.tiles; t++) {
             int64_t at, rows, col = t * g.tile, n = min64(g.tile, a->out - col);
             piece_rows(c, a->cut, &g, a->b, p, &at, &rows);
-            float *y = a->y + at * a->out + col;
-            dlrm_gemm(false, true, rows, n, a->in, a->x + at * a->in, a->in, a->w + col * a->in, a->in, 0, y, a->out);
+            const float *x = a->x;
+            float *y = (float *)a->y + at * a->out + col;
+            dlrm_gemm(false, true, rows, n, a->in, x + at * a->in, a->in, a->w + col * a->in, a->in, 0, y, a->out);
             add_bias(y, a->bias + col, rows, n, a->out, a->relu);
         }
 }
@@ -97,9 +98,10 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
         for (int64_t t = 0; t < g.tiles; t++) {
             int64_t at, rows, col = t * g.tile, n = min64(g.tile, a->in - col);
             piece_rows(c, a->cut, &g, a->b, p, &at, &rows);
-            float *dx = a->dx + at * a->in + col;
-            dlrm_gemm(false, false, rows, n, a->out, a->dz + at * a->out, a->out, a->w + col, a->in, 0, dx, a->in);
-            if (a->x_is_relu) mask(dx, a->x + at * a->in + col, rows, n, a->in);
+            const float *dz = a->dz, *x = a->x;
+            float *dx = (float *)a->dx + at * a->in + col;
+            dlrm_gemm(false, false, rows, n, a->out, dz + at * a->out, a->out, a->w + col, a->in, 0, dx, a->in);
+            if (a->x_is_relu) mask(dx, x + at * a->in + col, rows, n, a->in);
         }
 }
 
@@ -113,9 +115,9 @@ static void weight_tile(const dlrm_linear_backward_args *a, const dlrm_node *nod
     int depth = 0;
     for (int leaf = 0; leaf < 1 << node->level; leaf++, depth++) {
         int64_t at = a->cut->at[node->leaf + leaf], rows = a->cut->at[node->leaf + leaf + 1] - at;
-        const float *dz = a->dz + at * a->out + row;
+        const float *dz = (const float *)a->dz + at * a->out + row, *x = a->x;
         float *w = depth ? scratch + (depth - 1) * size : dw, *b = depth ? bias_scratch + (depth - 1) * n : dbias;
-        dlrm_gemm(true, false, n, a->in, rows, dz, a->out, a->x + at * a->in, a->in, 0, w, a->in);
+        dlrm_gemm(true, false, n, a->in, rows, dz, a->out, x + at * a->in, a->in, 0, w, a->in);
         column_sums(b, dz, rows, n, a->out);
         for (int bits = leaf; bits & 1; bits >>= 1, depth--) {
             add_to(depth > 1 ? scratch + (depth - 2) * size : dw, scratch + (depth - 1) * size, size);

@@ -1,0 +1,57 @@
+/* The step's collectives over MPI. */
+#include "comm/exchange.h"
+
+#include "base/mem.h"
+
+typedef struct mpi_exchange {
+    int n_ranges;
+    int64_t from[DLRM_MAX_RANGES];
+    dlrm_reduce reduce[DLRM_MAX_RANGES];
+} mpi_exchange;
+
+static int mpi_blocks_start(dlrm_exchange *x, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
+{
+    dlrm_comm_alltoallv(x->comm, send, send_at, recv, recv_at);
+    return 0;
+}
+
+static int mpi_reduce_start(dlrm_exchange *x, int range, float *nodes)
+{
+    mpi_exchange *m = x->impl;
+    dlrm_reduce_run(&m->reduce[range], x->comm, nodes + m->from[range]);
+    return 0;
+}
+
+static void mpi_finish(dlrm_exchange *x, int ticket)
+{
+    (void)x, (void)ticket;
+}
+
+static void mpi_close(dlrm_exchange *x)
+{
+    mpi_exchange *m = x->impl;
+    for (int k = 0; m && k < m->n_ranges; k++) dlrm_reduce_close(&m->reduce[k]);
+    dlrm_free(&x->impl);
+}
+
+static const dlrm_exchange_ops mpi_ops = {
+    .name = "mpi",
+    .blocks_start = mpi_blocks_start,
+    .reduce_start = mpi_reduce_start,
+    .finish = mpi_finish,
+    .close = mpi_close,
+};
+
+dlrm_status dlrm_mpi_exchange_open(const dlrm_exchange_args *a, dlrm_exchange *out)
+{
+    *out = (dlrm_exchange){.ops = &mpi_ops, .comm = a->comm};
+    TRY(dlrm_alloc(1, sizeof(mpi_exchange), "exchange", &out->impl));
+    mpi_exchange *m = out->impl;
+    for (; m->n_ranges < a->n_ranges; m->n_ranges++) {
+        const int k = m->n_ranges;
+        m->from[k] = a->range[k];
+        TRY(dlrm_reduce_open(a->comm, a->range[k + 1] - a->range[k], a->deterministic, a->chunks, &m->reduce[k]));
+        m->reduce[k].stride = a->n;
+    }
+    return DLRM_OK;
+}

@@ -1,0 +1,39 @@
+/* The collectives of a training step over a backend's memory: blocks of vectors to and from all ranks, and the sums of
+ * the replicated parameters' gradients. start is called when what is sent has been computed (or queued); the transport
+ * may return at once and work beside the ops that follow. finish makes ops called later see the result. */
+#pragma once
+#include "comm/reduce.h"
+
+typedef struct dlrm_exchange dlrm_exchange;
+
+typedef struct dlrm_exchange_ops {
+    const char *name;
+    /* Blocks by rank as dlrm_comm_alltoallv: offsets in bytes, [ranks+1], host. Returns a ticket for finish. */
+    int (*blocks_start)(dlrm_exchange *, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
+    /* One of the ranges given at opening; nodes: [this rank's nodes][n], the total ends in node 0. Returns a ticket. */
+    int (*reduce_start)(dlrm_exchange *, int range, float *nodes);
+    void (*finish)(dlrm_exchange *, int ticket);
+    void (*close)(dlrm_exchange *);
+} dlrm_exchange_ops;
+
+struct dlrm_exchange {
+    const dlrm_exchange_ops *ops;
+    dlrm_comm *comm;
+    void *impl;
+};
+
+enum { DLRM_MAX_RANGES = 2 };
+
+typedef struct dlrm_exchange_args {
+    struct dlrm_backend *be; /* whose memory this is */
+    dlrm_comm *comm;
+    int64_t n;       /* elements of a node's gradients */
+    int n_ranges;    /* which are reduced apart: range k is elements [range[k], range[k+1]) */
+    int64_t range[DLRM_MAX_RANGES + 1];
+    bool deterministic;
+    int chunks;
+    double timeout_s; /* a collective that takes longer ends the job */
+} dlrm_exchange_args;
+
+/* Over MPI, for host memory: all done in start. */
+dlrm_status dlrm_mpi_exchange_open(const dlrm_exchange_args *args, dlrm_exchange *out) DLRM_MUST_USE;

@@ -1,0 +1,79 @@
+#include "train/device.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#ifdef DLRM_CUDA
+#include "engine.h"
+#endif
+
+/* What only a GPU can do. */
+static dlrm_status check_cpu(const dlrm_config *cfg)
+{
+    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
+    if (cfg->train.precision != DLRM_FP32)
+        return dlrm_config_fail(cfg, "train.precision", "is %s, which needs a GPU; on CPU expected fp32", names[cfg->train.precision]);
+    return DLRM_OK;
+}
+
+#ifdef DLRM_CUDA
+/* This rank's GPU is the one of its number on the host; *device -1: this host has none. */
+static dlrm_status choose_gpu(const dlrm_config *cfg, dlrm_comm *comm, int *device)
+{
+    char why[300];
+    const int gpus = dlrm_cuda_devices(why, sizeof why), ranks = dlrm_comm_local_ranks(comm);
+    if (gpus == 0 && cfg->device == DLRM_DEVICE_CUDA) return dlrm_config_fail(cfg, "device", "is cuda, but this machine has no usable GPU: %s", why);
+    if (gpus == 0) {
+        dlrm_info("note: this build has CUDA, but there is no usable GPU here (%s); computing on CPU", why);
+        return DLRM_OK;
+    }
+    if (ranks > gpus)
+        return FAIL(DLRM_E_USAGE, "%d ranks on a host with %d GPU%s: start at most one rank for each GPU, or set device=cpu", ranks, gpus,
+                    gpus > 1 ? "s" : "");
+    *device = dlrm_comm_local_rank(comm);
+    return dlrm_cuda_check(cfg, *device);
+}
+
+dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *device)
+{
+    *device = -1;
+    if (cfg->device == DLRM_DEVICE_CPU) return check_cpu(cfg);
+    TRY(dlrm_comm_agree(comm, choose_gpu(cfg, comm, device), NULL));
+    int64_t without = *device < 0;
+    dlrm_comm_sum_i64(comm, &without, 1);
+    if (without > 0 && without < comm->ranks)
+        return FAIL(DLRM_E_USAGE, "%lld of %d ranks are on hosts without a usable GPU; use other hosts, or set device=cpu", (long long)without,
+                    comm->ranks);
+    return without > 0 ? check_cpu(cfg) : DLRM_OK;
+}
+
+dlrm_status dlrm_device_open(const dlrm_backend_args *args, dlrm_backend *out)
+{
+    return args->device >= 0 ? dlrm_cuda_backend_open(args, out) : dlrm_cpu_backend_open(args, out);
+}
+
+dlrm_status dlrm_device_open_exchange(const dlrm_exchange_args *args, dlrm_exchange *out)
+{
+    return strcmp(args->be->ops->name, "cuda") == 0 ? dlrm_nccl_exchange_open(args, out) : dlrm_mpi_exchange_open(args, out);
+}
+
+#else
+
+dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *device)
+{
+    (void)comm;
+    *device = -1;
+    return check_cpu(cfg);
+}
+
+dlrm_status dlrm_device_open(const dlrm_backend_args *args, dlrm_backend *out)
+{
+    return dlrm_cpu_backend_open(args, out);
+}
+
+dlrm_status dlrm_device_open_exchange(const dlrm_exchange_args *args, dlrm_exchange *out)
+{
+    return dlrm_mpi_exchange_open(args, out);
+}
+
+#endif
