@@ -32,6 +32,10 @@ static dlrm_status check_run(const dlrm_config *cfg)
 {
     const dlrm_schedule_config *s = &cfg->optimizer.schedule;
     int64_t chunks = cfg->train.deterministic_chunks;
+    if (cfg->optimizer.dense.name == DLRM_ROWWISE_ADAGRAD)
+        return dlrm_config_fail(cfg, "optimizer.dense.name",
+                                "found \"rowwise_adagrad\", expected sgd, adagrad or adam: it keeps one accumulator "
+                                "for each row of a table, and the MLPs have none");
     if (s->decay_steps > 0 && s->decay_start_step < s->warmup_steps)
         return dlrm_config_fail(cfg, "optimizer.schedule.decay_start_step",
                                 "found %lld, expected at least warmup_steps, %lld, since decay_steps is not 0",

@@ -199,7 +199,8 @@ dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out)
     else if (access(sizes, F_OK) == 0)
         st = load_sizes(folder, sizes, out);
     else if (access(folder, F_OK) == 0)
-        st = FAIL(DLRM_E_INPUT, "%s: found neither feature_spec.yaml nor model_size.json in this folder", folder);
+        st = FAIL(DLRM_E_INPUT, "%s: found neither feature_spec.yaml nor model_size.json in this folder; `dlrm_data convert` makes "
+                  "a folder of data out of Criteo's text files", folder);
     else
         st = FAIL(DLRM_E_INPUT, "%s: %s", folder, strerror(errno));
 end:

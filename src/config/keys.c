@@ -139,8 +139,8 @@ static const dlrm_key_table feature_table = KEY_TABLE(feature_keys);
 static const dlrm_key optimizer_keys[] = {
     NAME("name", name, REQUIRED, optimizers,
          "The rule. On the tables adam is lazy (as torch.optim.SparseAdam), and so is momentum: rows that no "
-         "sample of the batch lists do not change. rowwise_adagrad keeps one accumulator a row (of a weight "
-         "matrix, too)."),
+         "sample of the batch lists do not change. rowwise_adagrad keeps one accumulator for each row of a "
+         "table, so it is for the tables alone."),
     FLOAT("learning_rate", learning_rate, REQUIRED, 0, 1e6, "1", "Base rate, before optimizer.schedule."),
     FLOAT("momentum", momentum, "0", 0, 1, "1", "buf = momentum * buf + g; w -= lr * buf.",
           .takers = TAKEN_BY(DLRM_SGD)),

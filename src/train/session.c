@@ -1,7 +1,9 @@
 #include "train/session.h"
 
+#include <errno.h>
 #include <omp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -34,6 +36,9 @@ static int64_t min64(int64_t a, int64_t b)
 static dlrm_status open_data(dlrm_session *s)
 {
     s->from_files = s->cfg.data.format != DLRM_SYNTHETIC;
+    if (s->from_files && access(s->cfg.data.path, F_OK) != 0)
+        return dlrm_config_fail(&s->cfg, "data.path", "cannot find \"%s\": %s; expected a folder of data, as `dlrm_data convert` makes it",
+                                s->cfg.data.path, strerror(errno));
     if (s->from_files) TRY(dlrm_feature_spec_load(s->cfg.data.path, &s->files));
     TRY(dlrm_model_spec_resolve(&s->cfg, s->from_files ? &s->files : NULL, &s->spec));
     TRY(dlrm_dataset_open(&s->cfg, &s->spec, s->from_files ? &s->files : NULL, &s->data));

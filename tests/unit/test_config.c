@@ -200,6 +200,9 @@ static void test_refused_overrides(void **state)
         {"optimizer.dense.name=lamb",
          "optimizer.dense.name: found \"lamb\", expected one of sgd, adagrad, rowwise_adagrad, adam"},
         {"optimizer.dense=5", "optimizer.dense: found \"5\", expected a map"},
+        {"optimizer.dense={name: rowwise_adagrad, learning_rate: 1}",
+         "optimizer.dense.name: found \"rowwise_adagrad\", expected sgd, adagrad or adam: it keeps one accumulator for "
+         "each row of a table, and the MLPs have none"},
         {"optimizer.dense.epsilon=1e-6",
          "optimizer.dense.epsilon: does not belong to sgd, only to adagrad, rowwise_adagrad, adam"},
         {"optimizer.embedding.momentum=0.9", "optimizer.embedding.momentum: does not belong to adagrad, only to sgd"},
