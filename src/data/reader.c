@@ -10,7 +10,8 @@
 #include "base/mem.h"
 #include "data/source.h"
 
-enum { MIN_SLOTS = 3, KEPT_SHARE = 32 /* a kept epoch takes at most 1/32 of the machine's memory */ };
+enum { MIN_SLOTS = 3, KEPT_SHARE = 32 };
+#define KEPT_MOST ((int64_t)4 << 30) /* a kept epoch takes at most these bytes and 1/32 of the machine's memory */
 
 typedef struct slot {
     dlrm_batch batch;
@@ -48,10 +49,10 @@ static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *a
 {
     const dlrm_model_spec *spec = r->d->spec;
     int64_t used = 0;
-#define PLACE(pointer, count)                                                                                          \
-    do {                                                                                                               \
-        if (at) (pointer) = (void *)(at + used);                                                                       \
-        used += ((count) * (int64_t)sizeof *(pointer) + 63) / 64 * 64;                                                 \
+#define PLACE(pointer, count)                                          \
+    do {                                                               \
+        if (at) (pointer) = (void *)(at + used);                       \
+        used += ((count) * (int64_t)sizeof *(pointer) + 63) / 64 * 64; \
     } while (0)
     PLACE(b->labels, own);
     PLACE(b->dense, own * spec->dense_features);
@@ -79,8 +80,9 @@ static dlrm_status take_memory(dlrm_reader *r)
     int64_t own = max_own(&r->args, r->epoch.rows % r->args.batch_size);
     r->slot_bytes = lay_out(r, own, NULL, NULL);
     r->n_slots = MIN_SLOTS;
-    int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    if (r->d->source->keeps && r->epoch.batches <= memory / KEPT_SHARE / (r->slot_bytes + (int64_t)sizeof(slot))) {
+    int64_t most = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / KEPT_SHARE;
+    if (most > KEPT_MOST) most = KEPT_MOST;
+    if (r->d->source->keeps && r->epoch.batches <= most / (r->slot_bytes + (int64_t)sizeof(slot))) {
         r->keep = true; /* a whole number of epochs, so that a slot always stands for the same batch */
         r->n_slots = (int)(r->epoch.batches * ((MIN_SLOTS + r->epoch.batches - 1) / r->epoch.batches));
     }

@@ -268,6 +268,48 @@ static void test_batch_stays(void **state)
     close_data(&o);
 }
 
+/* The blocks that a device may pin hold every batch, and a failing callback ends the walk. */
+typedef struct blocks {
+    int n, fail_at;
+    struct {
+        char *at;
+        size_t bytes;
+    } block[16];
+} blocks;
+
+static dlrm_status note_block(void *ctx, void *block, size_t bytes)
+{
+    blocks *all = ctx;
+    if (all->n == all->fail_at) return dlrm_fail(DLRM_E_RUNTIME, "enough");
+    all->block[all->n].at = block;
+    all->block[all->n++].bytes = bytes;
+    return DLRM_OK;
+}
+
+static void test_blocks(void **state)
+{
+    (void)state;
+    opened o;
+    open_data(&o);
+    dlrm_reader_args args = whole(&o.m, 10);
+    dlrm_reader *r;
+    bool end;
+    blocks all = {.fail_at = 16}, some = {.fail_at = 1};
+    assert_ok(dlrm_reader_open(o.d, &args, &r));
+    assert_ok(dlrm_reader_each_block(r, note_block, &all));
+    assert_int_equal(dlrm_reader_each_block(r, note_block, &some), DLRM_E_RUNTIME);
+    assert_int_equal(some.n, 1);
+    for (const dlrm_batch *b; (b = dlrm_reader_next(r, &end));) {
+        const char *last = (const char *)(b->inputs[4].ids + b->inputs[4].count), *first = (const char *)b->labels;
+        bool inside = false;
+        for (int i = 0; i < all.n; i++)
+            inside |= first >= all.block[i].at && last <= all.block[i].at + all.block[i].bytes;
+        assert_true(inside);
+    }
+    dlrm_reader_close(&r);
+    close_data(&o);
+}
+
 /* More files than the soft limit allows. */
 static void test_file_limit(void **state)
 {
@@ -294,8 +336,8 @@ int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cut),     IN_FOLDER(test_ranks),       IN_FOLDER(test_epochs),
-        IN_FOLDER(test_close_any_time), IN_FOLDER(test_batch_stays), IN_FOLDER(test_file_limit),
+        cmocka_unit_test(test_cut),  IN_FOLDER(test_ranks),      IN_FOLDER(test_epochs), IN_FOLDER(test_close_any_time),
+        IN_FOLDER(test_batch_stays), IN_FOLDER(test_file_limit), IN_FOLDER(test_blocks),
     };
     return cmocka_run_group_tests_name("reader", tests, NULL, NULL);
 }
