@@ -38,11 +38,10 @@ static void from_bf16(const void *from, int64_t n, float *out)
 }
 
 static const dlrm_st_dtype dtypes[] = {
-    {"F64", 64, from_f64}, {"F32", 32, from_f32}, {"BF16", 16, from_bf16}, {"F16", 16, from_f16},
-    {"BOOL", 8, NULL},     {"U8", 8, NULL},       {"I8", 8, NULL},         {"U16", 16, NULL},
-    {"I16", 16, NULL},     {"U32", 32, NULL},     {"I32", 32, NULL},       {"U64", 64, NULL},
-    {"I64", 64, NULL},     {"C64", 64, NULL},     {"F8_E4M3", 8, NULL},    {"F8_E5M2", 8, NULL},
-    {"F8_E8M0", 8, NULL},  {"F6_E2M3", 6, NULL},  {"F6_E3M2", 6, NULL},    {"F4", 4, NULL},
+    {"F64", 64, from_f64}, {"F32", 32, from_f32}, {"BF16", 16, from_bf16}, {"F16", 16, from_f16}, {"BOOL", 8, NULL},
+    {"U8", 8, NULL},       {"I8", 8, NULL},       {"U16", 16, NULL},       {"I16", 16, NULL},     {"U32", 32, NULL},
+    {"I32", 32, NULL},     {"U64", 64, NULL},     {"I64", 64, NULL},       {"C64", 64, NULL},     {"F8_E4M3", 8, NULL},
+    {"F8_E5M2", 8, NULL},  {"F8_E8M0", 8, NULL},  {"F6_E2M3", 6, NULL},    {"F6_E3M2", 6, NULL},  {"F4", 4, NULL},
 };
 
 const char *dlrm_st_shape_text(const json_t *shape, char *buf, size_t bytes)
@@ -68,10 +67,11 @@ dlrm_status dlrm_st_pread(int fd, const char *path, int64_t at, int64_t bytes, v
     while (bytes > 0) {
         ssize_t got = pread(fd, out, (size_t)(bytes < MOST ? bytes : MOST), at);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot read at byte %lld: %s", path, (long long)at, strerror(errno));
+        if (got < 0)
+            return FAIL(DLRM_E_RUNTIME, "%s: cannot read at byte %lld: %s", path, (long long)at, strerror(errno));
         if (got == 0)
-            return FAIL(DLRM_E_INPUT, "%s: ends at byte %lld, %lld bytes early: has it been changed?", path, (long long)at,
-                        (long long)bytes);
+            return FAIL(DLRM_E_INPUT, "%s: ends at byte %lld, %lld bytes early: has it been changed?", path,
+                        (long long)at, (long long)bytes);
         out = (char *)out + got;
         at += got;
         bytes -= got;
@@ -135,15 +135,15 @@ static dlrm_status measure(const char *path, dlrm_st_entry *e)
     json_array_foreach(e->shape, i, dim)
     {
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return FAIL(DLRM_E_INPUT, "%s: tensor '%s': dimension %zu of its shape is not an integer of at least 0", path,
-                        e->key, i);
+            return FAIL(DLRM_E_INPUT, "%s: tensor '%s': dimension %zu of its shape is not an integer of at least 0",
+                        path, e->key, i);
         if (__builtin_mul_overflow(e->elements, json_integer_value(dim), &e->elements))
             return FAIL(DLRM_E_INPUT, "%s: tensor '%s': shape %s overflows", path, e->key,
                         dlrm_st_shape_text(e->shape, text, sizeof text));
     }
     if (__builtin_mul_overflow(e->elements, e->dtype->bits, &bits) || bits % 8)
-        return FAIL(DLRM_E_INPUT, "%s: tensor '%s': shape %s of %s is no whole number of bytes below 2^60", path, e->key,
-                    dlrm_st_shape_text(e->shape, text, sizeof text), e->dtype->name);
+        return FAIL(DLRM_E_INPUT, "%s: tensor '%s': shape %s of %s is no whole number of bytes below 2^60", path,
+                    e->key, dlrm_st_shape_text(e->shape, text, sizeof text), e->dtype->name);
     e->bytes = bits / 8;
     return DLRM_OK;
 }
@@ -153,8 +153,8 @@ static dlrm_status parse_entry(const char *path, int64_t data_at, int64_t room, 
 {
     char text[200];
     if (strlen(e->key) >= DLRM_NAME_BYTES)
-        return FAIL(DLRM_E_INPUT, "%s: tensor '%.60s…': a name of %zu bytes, more than %d", path, e->key, strlen(e->key),
-                    DLRM_NAME_BYTES - 1);
+        return FAIL(DLRM_E_INPUT, "%s: tensor '%.60s…': a name of %zu bytes, more than %d", path, e->key,
+                    strlen(e->key), DLRM_NAME_BYTES - 1);
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     if (!dtype) return FAIL(DLRM_E_INPUT, "%s: tensor '%s': no text 'dtype' in its header entry", path, e->key);
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !e->dtype; i++)
@@ -162,7 +162,8 @@ static dlrm_status parse_entry(const char *path, int64_t data_at, int64_t room, 
     if (!e->dtype) return FAIL(DLRM_E_INPUT, "%s: tensor '%s': unknown dtype '%.20s'", path, e->key, dtype);
 
     e->shape = json_object_get(value, "shape");
-    if (!json_is_array(e->shape)) return FAIL(DLRM_E_INPUT, "%s: tensor '%s': no list 'shape' in its header entry", path, e->key);
+    if (!json_is_array(e->shape))
+        return FAIL(DLRM_E_INPUT, "%s: tensor '%s': no list 'shape' in its header entry", path, e->key);
     TRY(measure(path, e));
 
     const json_t *offsets = json_object_get(value, "data_offsets");
@@ -171,11 +172,12 @@ static dlrm_status parse_entry(const char *path, int64_t data_at, int64_t room, 
         return FAIL(DLRM_E_INPUT, "%s: tensor '%s': 'data_offsets' is not a list of two integers", path, e->key);
     int64_t from = json_integer_value(first), to = json_integer_value(end);
     if (from < 0 || to < from || to > room)
-        return FAIL(DLRM_E_INPUT, "%s: tensor '%s': bytes [%lld, %lld) are outside the %lld bytes of data", path, e->key,
-                    (long long)from, (long long)to, (long long)room);
+        return FAIL(DLRM_E_INPUT, "%s: tensor '%s': bytes [%lld, %lld) are outside the %lld bytes of data", path,
+                    e->key, (long long)from, (long long)to, (long long)room);
     if (to - from != e->bytes)
-        return FAIL(DLRM_E_INPUT, "%s: tensor '%s': shape %s of %s takes %lld bytes, but data_offsets [%lld, %lld] span %lld",
-                    path, e->key, dlrm_st_shape_text(e->shape, text, sizeof text), e->dtype->name, (long long)e->bytes,
+        return FAIL(DLRM_E_INPUT,
+                    "%s: tensor '%s': shape %s of %s takes %lld bytes, but data_offsets [%lld, %lld] span %lld", path,
+                    e->key, dlrm_st_shape_text(e->shape, text, sizeof text), e->dtype->name, (long long)e->bytes,
                     (long long)from, (long long)to, (long long)(to - from));
     e->at = data_at + from;
     return DLRM_OK;
@@ -197,8 +199,8 @@ static dlrm_status check_cover(const char *path, const dlrm_st_entry *e, int64_t
             return FAIL(DLRM_E_INPUT, "%s: tensors '%s' and '%s' overlap at byte %lld", path, e[i - 1].key, e[i].key,
                         (long long)e[i].at);
         if (e[i].at > at)
-            return FAIL(DLRM_E_INPUT, "%s: bytes [%lld, %lld) before tensor '%s' belong to no tensor", path, (long long)at,
-                        (long long)e[i].at, e[i].key);
+            return FAIL(DLRM_E_INPUT, "%s: bytes [%lld, %lld) before tensor '%s' belong to no tensor", path,
+                        (long long)at, (long long)e[i].at, e[i].key);
     }
     if (at != file_bytes)
         return FAIL(DLRM_E_INPUT, "%s: the file has %lld bytes, its header describes %lld", path, (long long)file_bytes,
@@ -215,8 +217,10 @@ static dlrm_status header_bytes(const dlrm_st_file *f, int64_t file_bytes, int64
                     (long long)file_bytes);
     TRY(dlrm_st_pread(f->fd, f->path, 0, 8, &n));
     if (n > MAX_JSON_BYTES)
-        return FAIL(DLRM_E_INPUT, "%s: not a safetensors file: its first 8 bytes would be a header length of %llu bytes, more than %d",
-                    f->path, (unsigned long long)n, MAX_JSON_BYTES);
+        return FAIL(
+            DLRM_E_INPUT,
+            "%s: not a safetensors file: its first 8 bytes would be a header length of %llu bytes, more than %d",
+            f->path, (unsigned long long)n, MAX_JSON_BYTES);
     if ((int64_t)n > file_bytes - 8)
         return FAIL(DLRM_E_INPUT, "%s: a header of %llu bytes does not fit a file of %lld bytes: cut off?", f->path,
                     (unsigned long long)n, (long long)file_bytes);

@@ -21,7 +21,8 @@ typedef struct dlrm_tensors dlrm_tensors;
  * one name, are errors. DLRM_E_INPUT names file and tensor. */
 dlrm_status dlrm_tensors_open(const char *path, const char *name_map, dlrm_tensors **out) DLRM_MUST_USE;
 void dlrm_tensors_close(dlrm_tensors **t);
-/* Checks that the tensor is there with this shape and has a float dtype; error names the name searched, where, and what was found. */
+/* Checks that the tensor is there with this shape and has a float dtype; error names the name searched, where, and what
+ * was found. */
 dlrm_status dlrm_tensors_require(dlrm_tensors *t, const dlrm_tensor_info *want) DLRM_MUST_USE;
 /* Elements [first, first+n) in row-major order, converted from F64, F32, BF16 or F16. The tensor has been required. */
 dlrm_status dlrm_tensors_read(dlrm_tensors *t, const char *name, int64_t first, int64_t n, float *out) DLRM_MUST_USE;
@@ -36,9 +37,10 @@ dlrm_status dlrm_export_plan(const char *folder, int n, const dlrm_tensor_info *
                              dlrm_export **out) DLRM_MUST_USE;
 /* One rank, at any time (say, before training): makes the folder if missing; can it be written, is there room? */
 dlrm_status dlrm_export_check(const dlrm_export *e) DLRM_MUST_USE;
-dlrm_status dlrm_export_begin(dlrm_export *e) DLRM_MUST_USE;  /* rank 0: checks, then temporary files with headers */
+dlrm_status dlrm_export_begin(dlrm_export *e) DLRM_MUST_USE; /* rank 0: checks, then temporary files with headers */
 /* Elements [first, first+n) of tensor number `tensor` of the plan, row-major. After a barrier behind begin. */
 dlrm_status dlrm_export_write(dlrm_export *e, int tensor, int64_t first, int64_t n, const float *values) DLRM_MUST_USE;
-dlrm_status dlrm_export_flush(dlrm_export *e) DLRM_MUST_USE;  /* every rank, after its writes: fsync */
-dlrm_status dlrm_export_commit(dlrm_export *e) DLRM_MUST_USE; /* rank 0, after all: rename in place, remove the older export's files */
+dlrm_status dlrm_export_flush(dlrm_export *e) DLRM_MUST_USE; /* every rank, after its writes: fsync */
+dlrm_status dlrm_export_commit(dlrm_export *e)
+    DLRM_MUST_USE; /* rank 0, after all: rename in place, remove the older export's files */
 void dlrm_export_close(dlrm_export **e);

@@ -5,7 +5,7 @@
 #include "base/yaml.h"
 #include "model/tensors.h"
 
-enum { DLRM_NAME_BYTES = sizeof ((dlrm_tensor_info *)0)->name };
+enum { DLRM_NAME_BYTES = sizeof((dlrm_tensor_info *)0)->name };
 
 typedef struct dlrm_st_dtype {
     const char *name;

@@ -26,7 +26,8 @@ dlrm_status dlrm_name_map_load(const char *path, dlrm_yaml_doc *out)
             return dlrm_yaml_fail(value, "%s: our name is expected, found %s", key->text,
                                   dlrm_yaml_describe(value, found, sizeof found));
         if (stars(key->text) > 1 || stars(key->text) != stars(value->text))
-            return dlrm_yaml_fail(key, "'%s: %s': at most one * is possible, and then on both sides", key->text, value->text);
+            return dlrm_yaml_fail(key, "'%s: %s': at most one * is possible, and then on both sides", key->text,
+                                  value->text);
     }
     return DLRM_OK;
 }
@@ -58,8 +59,8 @@ dlrm_status dlrm_name_map_apply(const dlrm_yaml_doc *map, const char *file, cons
         size_t n;
         if (!stars(candidate->text) || !fits(candidate->text, key, &t, &n)) continue;
         if (pattern)
-            return dlrm_yaml_fail(candidate, "'%s' fits tensor '%s' of %s, but so does '%s' of line %d", candidate->text,
-                                  key, file, pattern->text, pattern->line);
+            return dlrm_yaml_fail(candidate, "'%s' fits tensor '%s' of %s, but so does '%s' of line %d",
+                                  candidate->text, key, file, pattern->text, pattern->line);
         pattern = candidate;
         *rule = map->root->items[i];
         text = t;

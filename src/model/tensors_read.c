@@ -80,7 +80,8 @@ static dlrm_status list_folder(const char *folder, names *files, char index[DLRM
         if (ends_with(d->d_name, ".safetensors"))
             st = names_add(files, d->d_name);
         else if (ends_with(d->d_name, ".safetensors.index.json") && index[0])
-            st = FAIL(DLRM_E_INPUT, "%s: two index files, %s and %s; name one export's folder", folder, index, d->d_name);
+            st = FAIL(DLRM_E_INPUT, "%s: two index files, %s and %s; name one export's folder", folder, index,
+                      d->d_name);
         else if (ends_with(d->d_name, ".safetensors.index.json"))
             snprintf(index, DLRM_NAME_BYTES, "%s", d->d_name);
     }
@@ -99,8 +100,10 @@ static dlrm_status list_index(const char *index_path, const json_t *map, names *
     {
         const char *file = json_string_value(value);
         if (!file || strchr(file, '/') || !ends_with(file, ".safetensors"))
-            return FAIL(DLRM_E_INPUT, "%s: weight_map: tensor '%.100s': the name of a .safetensors file in the same folder is "
-                        "expected, found '%.100s'", index_path, key, file ? file : "no text");
+            return FAIL(DLRM_E_INPUT,
+                        "%s: weight_map: tensor '%.100s': the name of a .safetensors file in the same folder is "
+                        "expected, found '%.100s'",
+                        index_path, key, file ? file : "no text");
         TRY(names_add(files, file));
     }
     if (files->n) qsort(files->v, (size_t)files->n, sizeof *files->v, by_text);
@@ -153,7 +156,8 @@ static dlrm_status check_index(const dlrm_tensors *t, const char *index_path, co
         const dlrm_st_entry *e = t->n ? bsearch(&want, t->entries, (size_t)t->n, sizeof want, by_key) : NULL;
         const char *slash = e ? strrchr(e->file->path, '/') : NULL;
         if (!e || strcmp(slash ? slash + 1 : e->file->path, json_string_value(value)) != 0)
-            return FAIL(DLRM_E_INPUT, "%s: weight_map: tensor '%.100s' is not in %.100s", index_path, key, json_string_value(value));
+            return FAIL(DLRM_E_INPUT, "%s: weight_map: tensor '%.100s' is not in %.100s", index_path, key,
+                        json_string_value(value));
     }
     return DLRM_OK;
 }
@@ -164,8 +168,8 @@ static dlrm_status sort_keys(dlrm_tensors *t)
     if (t->n) qsort(t->entries, (size_t)t->n, sizeof *t->entries, by_key);
     for (int64_t i = 1; i < t->n; i++)
         if (strcmp(t->entries[i - 1].key, t->entries[i].key) == 0)
-            return FAIL(DLRM_E_INPUT, "tensor '%s' is in both %s and %s", t->entries[i].key, t->entries[i - 1].file->path,
-                        t->entries[i].file->path);
+            return FAIL(DLRM_E_INPUT, "tensor '%s' is in both %s and %s", t->entries[i].key,
+                        t->entries[i - 1].file->path, t->entries[i].file->path);
     return DLRM_OK;
 }
 
@@ -225,8 +229,8 @@ static dlrm_status map_names(dlrm_tensors *t)
     for (int64_t i = 1; i < t->n; i++) {
         const dlrm_st_entry *a = &t->entries[i - 1], *b = &t->entries[i];
         if (strcmp(a->name, b->name) == 0) /* keys differ, so a rule made one of the names */
-            return dlrm_yaml_fail(b->rule ? b->rule : a->rule, "tensors '%s' of %s and '%s' of %s are both '%s'", a->key,
-                                  a->file->path, b->key, b->file->path, a->name);
+            return dlrm_yaml_fail(b->rule ? b->rule : a->rule, "tensors '%s' of %s and '%s' of %s are both '%s'",
+                                  a->key, a->file->path, b->key, b->file->path, a->name);
     }
     return DLRM_OK;
 }
@@ -287,7 +291,8 @@ dlrm_status dlrm_tensors_require(dlrm_tensors *t, const dlrm_tensor_info *want)
     char wanted[200], found[200];
     int used = 0;
     for (int i = 0; i < want->n_dims; i++)
-        used += snprintf(wanted + used, sizeof wanted - (size_t)used, "%s%lld", i ? ", " : "", (long long)want->dims[i]);
+        used +=
+            snprintf(wanted + used, sizeof wanted - (size_t)used, "%s%lld", i ? ", " : "", (long long)want->dims[i]);
     wanted[used] = 0;
 
     dlrm_st_entry *e = find(t, want->name);
@@ -302,8 +307,8 @@ dlrm_status dlrm_tensors_require(dlrm_tensors *t, const dlrm_tensor_info *want)
         return FAIL(DLRM_E_INPUT, "%s: tensor '%s'%s%s: has shape %s, expected [%s]", path, e->key, from, name,
                     dlrm_st_shape_text(e->shape, found, sizeof found), wanted);
     if (!e->dtype->to_float)
-        return FAIL(DLRM_E_INPUT, "%s: tensor '%s'%s%s: has dtype %s, expected F64, F32, BF16 or F16", path, e->key, from, name,
-                    e->dtype->name);
+        return FAIL(DLRM_E_INPUT, "%s: tensor '%s'%s%s: has dtype %s, expected F64, F32, BF16 or F16", path, e->key,
+                    from, name, e->dtype->name);
     e->required = true;
     return DLRM_OK;
 }

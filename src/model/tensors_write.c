@@ -1,5 +1,6 @@
 /* Writing an export. The plan fixes every byte's place before anything is written, so ranks need not talk: any of them
- * writes any range of any tensor with pwrite. Files grow under hidden names (.NAME.part) and get their own at the commit. */
+ * writes any range of any tensor with pwrite. Files grow under hidden names (.NAME.part) and get their own at the
+ * commit. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -40,8 +41,7 @@ struct dlrm_export {
 static int64_t elements(const dlrm_tensor_info *t)
 {
     int64_t n = 1;
-    for (int i = 0; i < t->n_dims; i++)
-        DLRM_ASSERT(t->dims[i] >= 0 && !__builtin_mul_overflow(n, t->dims[i], &n));
+    for (int i = 0; i < t->n_dims; i++) DLRM_ASSERT(t->dims[i] >= 0 && !__builtin_mul_overflow(n, t->dims[i], &n));
     DLRM_ASSERT(n <= INT64_MAX / 8);
     return n;
 }
@@ -63,7 +63,7 @@ static size_t header_entry(const dlrm_tensor_info *t, int64_t at, char *buf, siz
     return used;
 }
 
-enum { ENTRY_BYTES = 6 * sizeof ((dlrm_tensor_info *)0)->name + 300 }; /* every byte of a name escaped */
+enum { ENTRY_BYTES = 6 * sizeof((dlrm_tensor_info *)0)->name + 300 }; /* every byte of a name escaped */
 
 static int64_t padded(int64_t header)
 {
@@ -106,7 +106,8 @@ static dlrm_status lay_out(dlrm_export *e, int64_t max_file_bytes)
     return DLRM_OK;
 }
 
-static dlrm_status plan(dlrm_export *e, const char *folder, int n, const dlrm_tensor_info *tensors, int64_t max_file_bytes)
+static dlrm_status plan(dlrm_export *e, const char *folder, int n, const dlrm_tensor_info *tensors,
+                        int64_t max_file_bytes)
 {
     DLRM_ASSERT(n > 0);
     TRY(dlrm_alloc((int64_t)strlen(folder) + 1, 1, "the export's folder", &e->folder));
@@ -124,7 +125,8 @@ static dlrm_status plan(dlrm_export *e, const char *folder, int n, const dlrm_te
 static dlrm_status path_of(const dlrm_export *e, const char *name, bool hidden, char path[PATH_MAX])
 {
     int n = snprintf(path, PATH_MAX, "%s/%s%s%s", e->folder, hidden ? "." : "", name, hidden ? ".part" : "");
-    if (n >= PATH_MAX) return FAIL(DLRM_E_INPUT, "export: the path '%.60s…' is longer than %d bytes", e->folder, PATH_MAX - 1);
+    if (n >= PATH_MAX)
+        return FAIL(DLRM_E_INPUT, "export: the path '%.60s…' is longer than %d bytes", e->folder, PATH_MAX - 1);
     return DLRM_OK;
 }
 
@@ -183,7 +185,8 @@ static dlrm_status make_folder(const char *folder)
     char path[PATH_MAX];
     struct stat s;
     size_t n = strlen(folder);
-    if (n == 0 || n >= sizeof path) return FAIL(DLRM_E_INPUT, "export: a folder's name is expected, found %zu characters", n);
+    if (n == 0 || n >= sizeof path)
+        return FAIL(DLRM_E_INPUT, "export: a folder's name is expected, found %zu characters", n);
     for (size_t i = 1; i <= n; i++) {
         if (i < n && folder[i] != '/') continue;
         memcpy(path, folder, i);
@@ -213,7 +216,8 @@ static bool is_part_name(const char *name)
 {
     char inner[FILE_NAME_BYTES];
     size_t n = strlen(name), tail = sizeof ".part" - 1;
-    if (name[0] != '.' || n <= tail + 1 || n - tail - 1 >= sizeof inner || strcmp(name + n - tail, ".part") != 0) return false;
+    if (name[0] != '.' || n <= tail + 1 || n - tail - 1 >= sizeof inner || strcmp(name + n - tail, ".part") != 0)
+        return false;
     memcpy(inner, name + 1, n - tail - 1);
     inner[n - tail - 1] = 0;
     return is_export_name(inner);
@@ -239,10 +243,11 @@ dlrm_status dlrm_export_check(const dlrm_export *e)
     TRY(make_folder(e->folder));
     if (statvfs(e->folder, &v) != 0) return FAIL(DLRM_E_RUNTIME, "export: %s: %s", e->folder, strerror(errno));
     double need = 0, have = (double)v.f_bavail * (double)v.f_frsize;
-    for (int i = 0; i < e->n_files; i++) need += 8.0 + (double)e->files[i].header_bytes + (double)e->files[i].data_bytes;
+    for (int i = 0; i < e->n_files; i++)
+        need += 8.0 + (double)e->files[i].header_bytes + (double)e->files[i].data_bytes;
     if (have < need)
-        return FAIL(DLRM_E_RUNTIME, "export: %s: needs %.0f bytes (%.3f GiB), but %.0f are free (%.3f GiB)", e->folder, need,
-                    need / (1 << 30), have, have / (1 << 30));
+        return FAIL(DLRM_E_RUNTIME, "export: %s: needs %.0f bytes (%.3f GiB), but %.0f are free (%.3f GiB)", e->folder,
+                    need, need / (1 << 30), have, have / (1 << 30));
     return DLRM_OK;
 }
 
@@ -263,8 +268,8 @@ static dlrm_status start_file(const dlrm_export *e, part_file *f, const char *pa
     st = write_at(f->fd, path, 0, bytes, text);
     dlrm_free(&text);
     if (st == DLRM_OK && ftruncate(f->fd, bytes + f->data_bytes) != 0)
-        st = FAIL(DLRM_E_RUNTIME, "export: %s: cannot make it %lld bytes long: %s", path, (long long)(bytes + f->data_bytes),
-                  strerror(errno));
+        st = FAIL(DLRM_E_RUNTIME, "export: %s: cannot make it %lld bytes long: %s", path,
+                  (long long)(bytes + f->data_bytes), strerror(errno));
     return st;
 }
 
@@ -308,7 +313,8 @@ static dlrm_status sync_and_close(int *fd, const char *folder, const char *name)
         error = errno;
     }
     *fd = -1;
-    if (failed) return FAIL(DLRM_E_RUNTIME, "export: %s/%s: cannot bring it to disk: %s", folder, name, strerror(error));
+    if (failed)
+        return FAIL(DLRM_E_RUNTIME, "export: %s/%s: cannot bring it to disk: %s", folder, name, strerror(error));
     return DLRM_OK;
 }
 
@@ -327,7 +333,8 @@ static dlrm_status write_index(const dlrm_export *e)
     json_t *map = json_object();
     for (int i = 0; i < e->n; i++)
         json_object_set_new(map, e->tensors[i].name, json_string(e->files[e->file_of[i]].name));
-    json_t *index = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)e->total_bytes, "weight_map", map);
+    json_t *index =
+        json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)e->total_bytes, "weight_map", map);
     char *text = index ? json_dumps(index, JSON_INDENT(2)) : NULL;
     json_decref(index);
     if (!text) return FAIL(DLRM_E_RUNTIME, "export: %s: no memory for the index", path);
@@ -352,7 +359,8 @@ static dlrm_status put_in_place(const dlrm_export *e, const char *name)
     char from[PATH_MAX], to[PATH_MAX];
     TRY(path_of(e, name, true, from));
     TRY(path_of(e, name, false, to));
-    if (rename(from, to) != 0) return FAIL(DLRM_E_RUNTIME, "export: cannot rename %s to %s: %s", from, to, strerror(errno));
+    if (rename(from, to) != 0)
+        return FAIL(DLRM_E_RUNTIME, "export: cannot rename %s to %s: %s", from, to, strerror(errno));
     return DLRM_OK;
 }
 

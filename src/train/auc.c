@@ -1,10 +1,10 @@
 /* AUC = (pairs of a positive and a negative where the positive scores higher, ties half) / all such pairs.
  *
  * A sample is a 32-bit key that orders as its score does; positives fill the array from its front, negatives from its
- * back, so 4 bytes hold score and label, and 4 more are room for sorting. Each rank sorts its own, joins equal keys into
- * runs (key, positives, negatives), and sends each run to the rank that owns its key: key ranges are cut from a histogram
- * of all ranks' runs so that every rank gets about as many. The owner joins what it gets from all ranks and counts pairs
- * in integers: in half pairs, with the negatives of lower ranks added at the end. */
+ * back, so 4 bytes hold score and label, and 4 more are room for sorting. Each rank sorts its own, joins equal keys
+ * into runs (key, positives, negatives), and sends each run to the rank that owns its key: key ranges are cut from a
+ * histogram of all ranks' runs so that every rank gets about as many. The owner joins what it gets from all ranks and
+ * counts pairs in integers: in half pairs, with the negatives of lower ranks added at the end. */
 #include "train/auc.h"
 
 #include <math.h>
@@ -30,7 +30,8 @@ dlrm_status dlrm_auc_open(int64_t capacity, dlrm_auc **out)
     dlrm_auc *a = *out;
     a->capacity = capacity;
     dlrm_status st = dlrm_alloc(capacity, sizeof *a->keys, "the scores of an evaluation", &a->keys);
-    if (st == DLRM_OK) st = dlrm_alloc(capacity, sizeof *a->scratch, "sorting the scores of an evaluation", &a->scratch);
+    if (st == DLRM_OK)
+        st = dlrm_alloc(capacity, sizeof *a->scratch, "sorting the scores of an evaluation", &a->scratch);
     if (st != DLRM_OK) dlrm_auc_close(out);
     return st;
 }
@@ -138,7 +139,7 @@ typedef struct exchange {
     int64_t *all_at;            /* [ranks][ranks+1]: every rank's send_at */
     const run **from;           /* [ranks]: where the walk through each rank's runs is */
     run *send, *recv;
-    range_counts *ranges;       /* [ranks] */
+    range_counts *ranges; /* [ranks] */
 } exchange;
 
 static void exchange_clear(exchange *x)

@@ -14,5 +14,7 @@ void dlrm_auc_reset(dlrm_auc *a);
 /* score: any float (NaN: the result is NaN); label 0 or 1. -0.0 equals 0.0. */
 void dlrm_auc_add(dlrm_auc *a, int64_t n, const float *scores, const float *labels);
 /* Collective; allocates while it runs, up to 24 bytes for each different score. Adds nothing and forgets nothing: more
- * samples may follow, or dlrm_auc_reset. *auc: NaN where all samples are of one class. Samples and positives over all ranks. */
-dlrm_status dlrm_auc_compute(dlrm_auc *a, dlrm_comm *comm, double *auc, int64_t *samples, int64_t *positives) DLRM_MUST_USE;
+ * samples may follow, or dlrm_auc_reset. *auc: NaN where all samples are of one class. Samples and positives over all
+ * ranks. */
+dlrm_status dlrm_auc_compute(dlrm_auc *a, dlrm_comm *comm, double *auc, int64_t *samples,
+                             int64_t *positives) DLRM_MUST_USE;

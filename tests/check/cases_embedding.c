@@ -1,12 +1,18 @@
-/* shard_open, lookup, sort, update, shard_close: tables with all kinds of inputs, every optimizer. */
+/* Tables with all kinds of inputs, every optimizer, as a step goes: a batch is fed and sorted, looked up and updated,
+ * and the next one fed and sorted meanwhile. */
 #include <stdio.h>
 #include <string.h>
 
 #include "harness.h"
 #include "ref.h"
 
-enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5 };
-typedef enum ids { UNIFORM, HOT_ROW, EDGES, FEW } ids; /* HOT_ROW: all the same; EDGES: first and last; FEW: of 3 rows */
+enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5, DENSE = 3 };
+typedef enum ids {
+    UNIFORM,
+    HOT_ROW,
+    EDGES,
+    FEW
+} ids; /* HOT_ROW: all the same; EDGES: first and last; FEW: of 3 rows */
 
 typedef struct embedding_case {
     int64_t B, max_batch;
@@ -27,18 +33,50 @@ static const embedding_case cases[] = {
     {1, 1, 1, 1, {{1, 1}}, {{0, 1, false, false}}, UNIFORM, "smallest"},
     {1, 64, 1, 1, {{1, 16}}, {{0, 3, true, true}}, UNIFORM, "one row; batch 1 in room for 64"},
     {7, 7, 1, 1, {{100, 17}}, {{0, 1, false, false}}, UNIFORM, "odd width: the scalar tail"},
-    {5, 9, 2, 3, {{9, 3}, {4, 8}}, {{0, 2, false, false}, {1, 1, false, true}, {0, 4, true, false}}, UNIFORM, "a shared table"},
-    {40, 40, 3, 4, {{50, 4}, {1000, 64}, {3, 1}},
-     {{0, 6, true, true}, {1, 10, true, false}, {2, 3, false, true}, {1, 5, true, true}}, UNIFORM, "empty bags, means, widths"},
+    {5,
+     9,
+     2,
+     3,
+     {{9, 3}, {4, 8}},
+     {{0, 2, false, false}, {1, 1, false, true}, {0, 4, true, false}},
+     UNIFORM,
+     "a shared table"},
+    {40,
+     40,
+     3,
+     4,
+     {{50, 4}, {1000, 64}, {3, 1}},
+     {{0, 6, true, true}, {1, 10, true, false}, {2, 3, false, true}, {1, 5, true, true}},
+     UNIFORM,
+     "empty bags, means, widths"},
     {0, 4, 1, 1, {{10, 8}}, {{0, 2, false, false}}, UNIFORM, "no sample"},
-    {64, 64, 1, 1, {{10, 16}}, {{0, 8, true, false}}, HOT_ROW, "all bags hit one row; sums of more than a block of 256"},
-    {512, 512, 1, 2, {{30, 8}}, {{0, 5, false, false}, {0, 3, true, true}}, HOT_ROW, "one row through several pieces of 2048"},
+    {64,
+     64,
+     1,
+     1,
+     {{10, 16}},
+     {{0, 8, true, false}},
+     HOT_ROW,
+     "all bags hit one row; sums of more than a block of 256"},
+    {512,
+     512,
+     1,
+     2,
+     {{30, 8}},
+     {{0, 5, false, false}, {0, 3, true, true}},
+     HOT_ROW,
+     "one row through several pieces of 2048"},
     {300, 300, 2, 2, {{20, 128}, {7, 36}}, {{0, 10, false, true}, {1, 9, true, false}}, FEW, "three rows, long runs"},
     {2048, 2048, 1, 1, {{5000, 4}}, {{0, 1, false, false}}, UNIFORM, "exactly one piece"},
     {2049, 3000, 1, 1, {{300, 5}}, {{0, 1, false, false}}, UNIFORM, "one pair more than a piece; runs across its end"},
     {100, 128, 1, 1, {{(1 << 17) + 1, 1}}, {{0, 4, false, false}}, EDGES, "first and last row of many"},
-    {33, 33, 5, 5, {{12, 4}, {1, 16}, {40000, 2}, {2, 4}, {129, 12}},
-     {{4, 1, false, false}, {3, 1, false, false}, {2, 1, false, false}, {1, 1, false, false}, {0, 1, false, false}}, UNIFORM,
+    {33,
+     33,
+     5,
+     5,
+     {{12, 4}, {1, 16}, {40000, 2}, {2, 4}, {129, 12}},
+     {{4, 1, false, false}, {3, 1, false, false}, {2, 1, false, false}, {1, 1, false, false}, {0, 1, false, false}},
+     UNIFORM,
      "inputs not in the order of the tables"},
     {16, 16, 2, 1, {{5, 4}, {6, 4}}, {{1, 2, true, false}}, UNIFORM, "a table without inputs"},
 };
@@ -49,7 +87,13 @@ static const dlrm_rule rules[RULES] = {
     {.name = DLRM_SGD, .lr = 0.125f, .momentum = 0.9f},
     {.name = DLRM_ADAGRAD, .lr = 0.05f, .epsilon = 1e-10f},
     {.name = DLRM_ROWWISE_ADAGRAD, .lr = 0.05f, .epsilon = 1e-3f},
-    {.name = DLRM_ADAM, .lr = 0.01f, .epsilon = 1e-8f, .beta1 = 0.9f, .beta2 = 0.999f, .adam_rate = 0.0116f, .adam_root = 1},
+    {.name = DLRM_ADAM,
+     .lr = 0.01f,
+     .epsilon = 1e-8f,
+     .beta1 = 0.9f,
+     .beta2 = 0.999f,
+     .adam_rate = 0.0116f,
+     .adam_root = 1},
 };
 static const char *const rule_names[RULES] = {"sgd", "momentum", "adagrad", "rowwise adagrad", "adam"};
 
@@ -57,35 +101,116 @@ static int64_t draw_id(harness *h, ids kind, int64_t rows)
 {
     int64_t row = h_integer(h, rows);
     switch (kind) {
-    case UNIFORM: return row;
-    case HOT_ROW: return rows - 1;
-    case EDGES: return row % 2 ? rows - 1 : 0;
-    case FEW: return row % 3 * (rows - 1) / 2;
+    case UNIFORM:
+        return row;
+    case HOT_ROW:
+        return rows - 1;
+    case EDGES:
+        return row % 2 ? rows - 1 : 0;
+    case FEW:
+        return row % 3 * (rows - 1) / 2;
     }
     return 0;
 }
 
-/* Host copies of one input's bags; the backend's go into *on. Variable bags have 0 to hotness ids. */
-static dlrm_bags make_bags(harness *h, const embedding_case *c, int j, dlrm_bags *on)
+/* Host memory for batches: one pinned block, handed out piece by piece. */
+typedef struct arena {
+    char *block;
+    size_t bytes, used;
+} arena;
+
+static void *take(arena *a, int64_t n, size_t size)
+{
+    void *p = a->block + a->used;
+    a->used += ((size_t)n * size + 63) / 64 * 64;
+    DLRM_ASSERT(a->used <= a->bytes);
+    return p;
+}
+
+static void arena_open(harness *h, const embedding_case *c, int batches, arena *a)
+{
+    size_t bytes = 4096 + (size_t)c->B * (DENSE + 1) * sizeof(float);
+    for (int j = 0; j < c->n_inputs; j++) bytes += (size_t)((c->B + 1) * (c->inputs[j].hotness + 1)) * sizeof(int64_t);
+    *a = (arena){.bytes = bytes * (size_t)batches};
+    a->block = h_host(h, (int64_t)a->bytes, 1);
+    if (h_backend(h)->ops->pin(h_backend(h), a->block, a->bytes) != DLRM_OK) h_fail(h, "pin: %s", dlrm_error_message());
+}
+
+/* A batch on the host and, once fed, on the backend. */
+typedef struct batch {
+    int64_t b; /* own samples */
+    float *dense, *labels, *to_labels;
+    void *to_dense;
+    dlrm_bags bags[MOST_INPUTS], on[MOST_INPUTS];
+} batch;
+
+/* Variable bags have 0 to hotness ids. */
+static dlrm_bags make_bags(harness *h, const embedding_case *c, int j, arena *a)
 {
     const int64_t hotness = c->inputs[j].hotness, rows = c->tables[c->inputs[j].table].rows;
-    int64_t *offsets = h_host(h, c->B + 1, sizeof *offsets), *list = h_host(h, c->B * hotness, sizeof *list);
+    int64_t *offsets = take(a, c->B + 1, sizeof *offsets), *list = take(a, c->B * hotness, sizeof *list);
+    offsets[0] = 0;
     for (int64_t s = 0; s < c->B; s++) {
         offsets[s + 1] = offsets[s] + (c->inputs[j].variable ? h_integer(h, hotness + 1) : hotness);
         for (int64_t i = offsets[s]; i < offsets[s + 1]; i++) list[i] = draw_id(h, c->data, rows);
     }
-    const int64_t n = offsets[c->B];
-    if (!c->inputs[j].variable) offsets = NULL;
-    *on = (dlrm_bags){.ids = h_input(h, "ids", list, n, sizeof *list), .count = n,
-                      .offsets = offsets ? h_input(h, "offsets", offsets, c->B + 1, sizeof *offsets) : NULL};
-    return (dlrm_bags){list, offsets, n};
+    return (dlrm_bags){.ids = list, .offsets = c->inputs[j].variable ? offsets : NULL, .count = offsets[c->B]};
+}
+
+static void make_batch(harness *h, const embedding_case *c, arena *a, batch *x)
+{
+    x->b = (c->B + 1) / 2;
+    x->dense = take(a, x->b * DENSE, sizeof(float));
+    x->labels = take(a, x->b, sizeof(float));
+    if (x->b) memcpy(x->dense, h_draw_act(h, x->b * DENSE, SIGNED), (size_t)(x->b * DENSE) * sizeof(float));
+    for (int64_t i = 0; i < x->b; i++) x->labels[i] = (float)h_integer(h, 2);
+    x->to_dense = h_act_output(h, "dense", x->b, DENSE);
+    x->to_labels = h_output(h, "labels", x->b);
+    for (int j = 0; j < c->n_inputs; j++) x->bags[j] = make_bags(h, c, j, a);
+}
+
+/* Takes the batch to the backend and sorts it; a copy of the bags for the reference is left in x->bags. */
+static void feed(harness *h, const embedding_case *c, dlrm_shard *shard, int slot, batch *x)
+{
+    dlrm_backend *be = h_backend(h);
+    const dlrm_feed_args args = {.shard = shard,
+                                 .slot = slot,
+                                 .B = c->B,
+                                 .b = x->b,
+                                 .dense_features = DENSE,
+                                 .dense = x->dense,
+                                 .labels = x->labels,
+                                 .bags = x->bags,
+                                 .to_dense = x->to_dense,
+                                 .to_labels = x->to_labels,
+                                 .to_bags = x->on};
+    be->ops->feed(be, &args);
+    const dlrm_lookup_args sort = {.shard = shard, .B = c->B, .bags = x->on, .slot = slot};
+    be->ops->sort(be, &sort);
+}
+
+static void keep_copy(harness *h, const embedding_case *c, batch *x, double **dense, double **labels)
+{
+    *dense = h_widen(h, x->dense, x->b * DENSE);
+    *labels = h_widen(h, x->labels, x->b);
+    for (int j = 0; j < c->n_inputs; j++) {
+        const dlrm_bags from = x->bags[j];
+        int64_t *list = h_host(h, from.count, sizeof *list),
+                *offsets = from.offsets ? h_host(h, c->B + 1, sizeof *offsets) : NULL;
+        if (from.count) memcpy(list, from.ids, (size_t)from.count * sizeof *list);
+        if (offsets) memcpy(offsets, from.offsets, (size_t)(c->B + 1) * sizeof *offsets);
+        x->bags[j] = (dlrm_bags){list, offsets, from.count};
+    }
 }
 
 /* The shard with the tables' weights and state on the backend; host copies in w, s. */
-static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rule, dlrm_shard *shard, float **w, float *(*s)[2])
+static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rule, dlrm_shard *shard, float **w,
+                       float *(*s)[2])
 {
     const int n_states = rule->name == DLRM_ADAM ? 2 : rule->name != DLRM_SGD || rule->momentum != 0;
-    *shard = (dlrm_shard){.n_tables = c->n_tables, .n_inputs = c->n_inputs, .max_batch = c->max_batch,
+    *shard = (dlrm_shard){.n_tables = c->n_tables,
+                          .n_inputs = c->n_inputs,
+                          .max_batch = c->max_batch,
                           .tables = h_host(h, c->n_tables, sizeof *shard->tables),
                           .inputs = h_host(h, c->n_inputs, sizeof *shard->inputs)};
     for (int t = 0; t < c->n_tables; t++) {
@@ -95,24 +220,28 @@ static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rul
         *table = (dlrm_table_shard){.weight = h_inout(h, "table", w[t], n), .rows = rows, .dim = c->tables[t].dim};
         for (int k = 0; k < n_states; k++) {
             const int64_t size = rule->name == DLRM_ROWWISE_ADAGRAD ? rows : n;
-            s[t][k] = h_draw(h, size, k == 0 && (rule->name == DLRM_ADAM || rule->name == DLRM_SGD) ? SIGNED : POSITIVE);
+            s[t][k] =
+                h_draw(h, size, k == 0 && (rule->name == DLRM_ADAM || rule->name == DLRM_SGD) ? SIGNED : POSITIVE);
             table->state[k] = h_inout(h, k ? "second state" : "state", s[t][k], size);
         }
     }
     for (int j = 0; j < c->n_inputs; j++) {
-        shard->inputs[j] = (dlrm_shard_input){.table = c->inputs[j].table, .hotness = c->inputs[j].hotness,
-                                              .variable = c->inputs[j].variable, .mean = c->inputs[j].mean,
+        shard->inputs[j] = (dlrm_shard_input){.table = c->inputs[j].table,
+                                              .hotness = c->inputs[j].hotness,
+                                              .variable = c->inputs[j].variable,
+                                              .mean = c->inputs[j].mean,
                                               .column = (int)shard->width};
         shard->width += c->tables[c->inputs[j].table].dim;
     }
 }
 
-static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_rule *rule, int64_t B, const dlrm_bags *bags,
-                        const double *d_pooled, const float *w, float *const *s)
+static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_rule *rule, int64_t B,
+                        const dlrm_bags *bags, const double *d_pooled, const float *w, float *const *s)
 {
     const dlrm_table_shard *table = &shard->tables[t];
     const int64_t n = table->rows * table->dim, per_row = rule->name == DLRM_ROWWISE_ADAGRAD ? 1 : table->dim;
-    double *g = h_doubles(h, n), *error = h_doubles(h, n), *ref = h_widen(h, w, n), *tol = h_doubles(h, n), *state[2], *state_tol[2];
+    double *g = h_doubles(h, n), *error = h_doubles(h, n), *ref = h_widen(h, w, n), *tol = h_doubles(h, n), *state[2],
+           *state_tol[2];
     int64_t *touched = h_host(h, table->rows, sizeof *touched);
     for (int k = 0; k < 2; k++) {
         state[k] = s[k] ? h_widen(h, s[k], table->rows * per_row) : NULL;
@@ -136,34 +265,61 @@ static void run(harness *h, int number, char *label, size_t bytes)
     const embedding_case *c = &cases[number / RULES];
     const dlrm_rule *rule = &rules[number % RULES];
     dlrm_backend *be = h_backend(h);
+    const int slot = number % DLRM_SORTED, other = (slot + 1) % DLRM_SORTED;
     snprintf(label, bytes, "%s, B %lld (%s)", rule_names[number % RULES], (long long)c->B, c->why);
     dlrm_shard shard;
-    dlrm_bags bags[MOST_INPUTS], on[MOST_INPUTS];
+    batch now, next;
+    arena host;
     float *w[MOST_TABLES], *s[MOST_TABLES][2] = {0};
+    double *dense, *labels;
     const double *wide[MOST_TABLES];
     make_shard(h, c, rule, &shard, w, s);
-    for (int j = 0; j < c->n_inputs; j++) bags[j] = make_bags(h, c, j, &on[j]);
+    arena_open(h, c, 2, &host);
+    make_batch(h, c, &host, &now);
+    const size_t now_bytes = host.used;
+    make_batch(h, c, &host, &next);
     const int64_t n = c->B * shard.width;
-    const float *d_pooled = h_draw(h, n, SIGNED);
-    float *pooled = h_output(h, "pooled", n);
+    const float *d_pooled = h_draw_act(h, n, SIGNED);
+    void *pooled = h_act_output(h, "pooled", 1, n);
 
     if (be->ops->shard_open(be, &shard) != DLRM_OK) h_fail(h, "shard_open: %s", dlrm_error_message());
-    const dlrm_lookup_args lookup = {.shard = &shard, .B = c->B, .bags = on, .pooled = pooled};
-    be->ops->sort(be, &lookup); /* ids are known early: before the lookup */
+    feed(h, c, &shard, slot, &now);
+    be->ops->slot_begin(be, slot);
+    const dlrm_lookup_args lookup = {.shard = &shard, .B = c->B, .bags = now.on, .pooled = pooled};
     be->ops->lookup(be, &lookup);
-    const dlrm_update_args update = {.shard = &shard, .B = c->B, .bags = on,
-                                     .d_pooled = h_input(h, "d_pooled", d_pooled, n, sizeof *d_pooled), .rule = *rule};
+    const dlrm_update_args update = {.shard = &shard,
+                                     .B = c->B,
+                                     .bags = now.on,
+                                     .rule = *rule,
+                                     .slot = slot,
+                                     .d_pooled = h_act_input(h, "d_pooled", d_pooled, 1, n)};
     be->ops->update(be, &update);
+    be->ops->slot_end(be, slot);
+    be->ops->feed_wait(be);
+    keep_copy(h, c, &now, &dense, &labels);
+    memset(host.block, 0xEE, now_bytes); /* as the reader does: its next batch goes there */
+    feed(h, c, &shard, other, &next);
+    be->ops->slot_begin(be, other);
+    be->ops->slot_end(be, other);
+    be->ops->feed_wait(be);
     be->ops->shard_close(be, &shard);
+    be->ops->unpin(be, host.block);
     if (shard.work) h_fail(h, "shard_close left its work space");
 
-    double *ref = h_doubles(h, n), *tol = h_doubles(h, n);
+    double *ref = h_doubles(h, n), *tol = h_doubles(h, n), *exact = h_doubles(h, now.b * DENSE);
     for (int t = 0; t < c->n_tables; t++) wide[t] = h_widen(h, w[t], c->tables[t].rows * c->tables[t].dim);
-    ref_lookup(&shard, wide, c->B, bags, ref, tol);
+    ref_lookup(&shard, wide, c->B, now.bags, ref, tol);
     h_compare(h, pooled, ref, tol);
+    h_compare(h, now.to_dense, dense, exact);
+    h_compare(h, now.to_labels, labels, exact);
     const double *wide_d = h_widen(h, d_pooled, n);
-    for (int t = 0; t < c->n_tables; t++) check_table(h, &shard, t, rule, c->B, bags, wide_d, w[t], s[t]);
+    for (int t = 0; t < c->n_tables; t++) check_table(h, &shard, t, rule, c->B, now.bags, wide_d, w[t], s[t]);
 }
 
-const family embedding_family = {
-    "embedding", {SLOT(shard_open), SLOT(lookup), SLOT(sort), SLOT(update), SLOT(shard_close)}, false, SHAPES * RULES, run};
+const family embedding_family = {"embedding",
+                                 {SLOT(shard_open), SLOT(lookup), SLOT(sort), SLOT(update), SLOT(shard_close),
+                                  SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(pin),
+                                  SLOT(unpin)},
+                                 false,
+                                 SHAPES *RULES,
+                                 run};

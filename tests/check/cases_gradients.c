@@ -1,5 +1,5 @@
-/* The references' own gradients against central differences of their forward passes: L = sum of out · c for random c. In
- * double, h = 1e-5, the differences agree to about 1e-9. */
+/* The references' own gradients against central differences of their forward passes: L = sum of out · c for random c.
+ * In double, h = 1e-5, the differences agree to about 1e-9. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,8 @@ static int compare(const char *what, function f, double *p, int64_t n, const dou
         p[i] = old;
         double difference = (up - down) / (2 * STEP);
         if (fabs(difference - gradient[i]) <= 1e-7 * (1 + fabs(difference))) continue;
-        printf("FAILED: reference of %s: gradient %lld is %.12g, the central difference %.12g\n", what, (long long)i, gradient[i],
-               difference);
+        printf("FAILED: reference of %s: gradient %lld is %.12g, the central difference %.12g\n", what, (long long)i,
+               gradient[i], difference);
         return 1;
     }
     return 0;
@@ -58,7 +58,7 @@ static double linear_c[LB * LOUT];
 static double linear(const double *p)
 {
     double y[LB * LOUT];
-    ref_linear_forward(LB, LIN, LOUT, p, p + LX, p + LX + LW, true, y, NULL);
+    ref_linear_forward(LB, LIN, LOUT, p, p + LX, p + LX + LW, true, 0, y, NULL);
     return dot(y, linear_c, LB * LOUT);
 }
 
@@ -67,10 +67,10 @@ static int check_linear(void)
     double p[LX + LW + LOUT], g[LX + LW + LOUT], y[LB * LOUT], dz[LB * LOUT];
     draw_all(1, p, LX + LW + LOUT);
     draw_all(2, linear_c, LB * LOUT);
-    ref_linear_forward(LB, LIN, LOUT, p, p + LX, p + LX + LW, true, y, NULL);
+    ref_linear_forward(LB, LIN, LOUT, p, p + LX, p + LX + LW, true, 0, y, NULL);
     for (int i = 0; i < LB * LOUT; i++) dz[i] = y[i] > 0 ? linear_c[i] : 0;
-    ref_linear_input_gradient(LB, LIN, LOUT, p, false, p + LX, dz, g, NULL);
-    ref_linear_weight_gradient(LB, LIN, LOUT, p, dz, g + LX, NULL, g + LX + LW, NULL);
+    ref_linear_input_gradient(LB, LIN, LOUT, p, false, p + LX, dz, 0, g, NULL);
+    ref_linear_weight_gradient(LB, LIN, LOUT, p, dz, 0, g + LX, NULL, g + LX + LW, NULL);
     return compare("linear", linear, p, LX + LW + LOUT, g);
 }
 
@@ -95,7 +95,7 @@ static double interact(const double *p)
     double out[MOST] = {0};
     ref_slot slots[6];
     point_slots(p, NULL, slots);
-    ref_interact_forward(shape.kind, shape.stride, shape.n, slots, out, NULL);
+    ref_interact_forward(shape.kind, shape.stride, shape.n, slots, 0, out, NULL);
     return dot(out, interact_c, MOST);
 }
 
@@ -104,7 +104,9 @@ static int check_interact(void)
     static const struct {
         dlrm_interaction kind;
         int stride, n, widths[6];
-    } shapes[] = {{DLRM_DOT, 0, 5, {7, 7, 7, 7, 7}}, {DLRM_CAT, 0, 4, {3, 5, 1, 8}}, {DLRM_POOL, 4, 5, {3, 17, 9, 1, 18}},
+    } shapes[] = {{DLRM_DOT, 0, 5, {7, 7, 7, 7, 7}},
+                  {DLRM_CAT, 0, 4, {3, 5, 1, 8}},
+                  {DLRM_POOL, 4, 5, {3, 17, 9, 1, 18}},
                   {DLRM_POOL, 100, 3, {0, 5, 6}}};
     int failures = 0;
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
@@ -114,7 +116,7 @@ static int check_interact(void)
         draw_all(3, p, MOST);
         draw_all(4, interact_c, MOST);
         int n = point_slots(p, g, slots);
-        ref_interact_backward(shape.kind, shape.stride, false, shape.n, slots, interact_c);
+        ref_interact_backward(shape.kind, shape.stride, false, shape.n, slots, interact_c, 0);
         failures += compare("interaction", interact, p, n, g);
     }
     return failures;
@@ -140,7 +142,8 @@ static dlrm_shard_input inputs[] = {{.table = 0, .hotness = 2, .column = 0},
                                     {.table = 1, .hotness = 1, .column = DIM0},
                                     {.table = 0, .hotness = 3, .variable = true, .mean = true, .column = DIM0 + DIM1}};
 static const dlrm_shard shard = {.n_tables = 2, .n_inputs = 3, .tables = tables, .inputs = inputs, .width = WIDTH};
-static const int64_t ids0[] = {0, 0, 5, 1, 2, 0, 1, 1}, ids1[] = {3, 0, 3, 1}, ids2[] = {0, 1, 1, 4, 0}, offsets2[] = {0, 3, 3, 4, 5};
+static const int64_t ids0[] = {0, 0, 5, 1, 2, 0, 1, 1}, ids1[] = {3, 0, 3, 1}, ids2[] = {0, 1, 1, 4, 0},
+                     offsets2[] = {0, 3, 3, 4, 5};
 static const dlrm_bags bags[] = {{ids0, NULL, 8}, {ids1, NULL, 4}, {ids2, offsets2, 5}};
 static double lookup_c[BAGS * WIDTH];
 

@@ -12,8 +12,8 @@ typedef struct interact_case {
     int n_slots, width; /* of every vector; 0: the mixed widths below */
     int slot0;          /* width of slot 0 */
     int pool_stride;
-    bool relu;          /* slot 0 came out of a ReLU */
-    bool no_grad0;      /* its gradient is not wanted */
+    bool relu;     /* slot 0 came out of a ReLU */
+    bool no_grad0; /* its gradient is not wanted */
     const char *why;
 } interact_case;
 
@@ -50,12 +50,13 @@ static int slot_width(const interact_case *c, int i)
     return c->width ? c->width : mixed[(i - 1) % (int)(sizeof mixed / sizeof *mixed)];
 }
 
-/* Slot 0 lies alone; the others in rows of one matrix, as the exchange leaves them, with gaps in the gradients' rows. */
+/* Slot 0 lies alone; the others in rows of one matrix, as the exchange leaves them, with gaps in the gradients' rows.
+ */
 typedef struct vectors {
     int64_t stride, grad_stride;
-    float *v0, *v, *grad0, *grad; /* grad0, grad: backend memory, outputs */
-    const float *on0, *on;        /* v0, v on the backend */
-    ref_slot ref[MOST_SLOTS];     /* of one sample */
+    float *v0, *v;
+    char *grad0, *grad, *on0, *on; /* on the backend: gradients, and v0, v */
+    ref_slot ref[MOST_SLOTS];      /* of one sample */
     dlrm_vector_slot slots[MOST_SLOTS];
 } vectors;
 
@@ -66,19 +67,25 @@ static void make_vectors(harness *h, const interact_case *c, vectors *x)
     for (int i = 1; i < c->n_slots; i++) width += slot_width(c, i);
     x->stride = width;
     x->grad_stride = width + GAP;
-    x->v0 = h_draw(h, c->b * c->slot0, c->relu ? RELU : SIGNED);
-    x->v = h_draw(h, c->b * width, SIGNED);
-    x->on0 = h_input(h, "slot 0", x->v0, c->b * c->slot0, sizeof *x->v0);
-    x->on = h_input(h, "vectors", x->v, c->b * width, sizeof *x->v);
-    x->grad0 = h_output(h, "gradient of slot 0", c->b * c->slot0);
-    x->grad = h_output(h, "gradients of the vectors", c->b * x->grad_stride);
+    x->v0 = h_draw_act(h, c->b * c->slot0, c->relu ? RELU : SIGNED);
+    x->v = h_draw_act(h, c->b * width, SIGNED);
+    x->on0 = h_act_input(h, "slot 0", x->v0, c->b, c->slot0);
+    x->on = h_act_input(h, "vectors", x->v, 1, c->b * width);
+    x->grad0 = h_act_output(h, "gradient of slot 0", c->b, c->slot0);
+    x->grad = h_act_output(h, "gradients of the vectors", 1, c->b * x->grad_stride);
+    const int pitch0 = dlrm_pitch(h_backend(h), c->slot0);
+    const size_t size = h_backend(h)->act_bytes;
     int64_t at = 0;
     for (int i = 0; i < c->n_slots; i++) {
         int w = slot_width(c, i);
         bool wanted = i > 0 || (!c->no_grad0 && w > 0);
-        x->slots[i] = (dlrm_vector_slot){.data = i ? x->on + at : x->on0, .stride = i ? x->stride : w, .width = w,
-                                         .grad = !wanted ? NULL : i ? x->grad + at : x->grad0,
-                                         .grad_stride = i ? x->grad_stride : w};
+        x->slots[i] = (dlrm_vector_slot){.data = i ? x->on + at * size : x->on0,
+                                         .stride = i ? x->stride : pitch0,
+                                         .width = w,
+                                         .grad = !wanted ? NULL
+                                                 : i     ? x->grad + at * size
+                                                         : x->grad0,
+                                         .grad_stride = i ? x->grad_stride : pitch0};
         if (i) at += w;
     }
 }
@@ -93,7 +100,8 @@ static void point_at(const interact_case *c, vectors *x, const double *v0, const
         if (i == 0)
             x->ref[i] = (ref_slot){w, v0 + s * w, x->slots[0].grad ? grad0 + s * w : NULL, tol0 + s * w};
         else {
-            x->ref[i] = (ref_slot){w, v + s * x->stride + at, grad + s * x->grad_stride + at, tol + s * x->grad_stride + at};
+            x->ref[i] =
+                (ref_slot){w, v + s * x->stride + at, grad + s * x->grad_stride + at, tol + s * x->grad_stride + at};
             at += w;
         }
     }
@@ -103,17 +111,24 @@ static void run(harness *h, int number, char *label, size_t bytes)
 {
     const interact_case *c = &cases[number];
     static const char *const names[] = {"dot", "cat", "dcn", "pool"};
-    snprintf(label, bytes, "%s, b %lld, %d slots of width %d (%s)", names[c->kind], (long long)c->b, c->n_slots, c->width, c->why);
+    snprintf(label, bytes, "%s, b %lld, %d slots of width %d (%s)", names[c->kind], (long long)c->b, c->n_slots,
+             c->width, c->why);
     vectors x;
     make_vectors(h, c, &x);
     int64_t n = c->n_slots, out_width = x.stride + c->slot0;
     if (c->kind == DLRM_DOT) out_width = c->slot0 + n * (n - 1) / 2;
     if (c->kind == DLRM_POOL) out_width = (x.stride + c->pool_stride - 1) / c->pool_stride + c->slot0;
-    const float *d_out = h_draw(h, c->b * out_width, SIGNED);
-    float *out = h_output(h, "out", c->b * out_width);
-    dlrm_interact_args args = {.kind = c->kind, .pool_stride = c->pool_stride, .b = c->b, .n_slots = c->n_slots, .slots = x.slots,
-                               .out_width = (int)out_width, .out = out,
-                               .d_out = h_input(h, "d_out", d_out, c->b * out_width, sizeof *d_out), .slot0_is_relu = c->relu};
+    const float *d_out = h_draw_act(h, c->b * out_width, SIGNED);
+    void *out = h_act_output(h, "out", c->b, out_width);
+    dlrm_interact_args args = {.kind = c->kind,
+                               .pool_stride = c->pool_stride,
+                               .b = c->b,
+                               .n_slots = c->n_slots,
+                               .slots = x.slots,
+                               .out_width = (int)out_width,
+                               .out = out,
+                               .d_out = h_act_input(h, "d_out", d_out, c->b, out_width),
+                               .slot0_is_relu = c->relu};
     h_backend(h)->ops->interact_forward(h_backend(h), &args);
     h_backend(h)->ops->interact_backward(h_backend(h), &args);
 
@@ -122,12 +137,15 @@ static void run(harness *h, int number, char *label, size_t bytes)
     double *ref = h_doubles(h, c->b * out_width), *tol = h_doubles(h, c->b * out_width),
            *grad0 = h_doubles(h, c->b * c->slot0), *tol0 = h_doubles(h, c->b * c->slot0),
            *grad = h_doubles(h, c->b * x.grad_stride), *grad_tol = h_doubles(h, c->b * x.grad_stride);
-    for (int64_t i = 0; i < c->b * x.grad_stride; i++) grad[i] = NAN;                     /* the gaps */
+    const double operands = h_operand_rounding(h, false);
+    for (int64_t i = 0; i < c->b * x.grad_stride; i++) grad[i] = NAN;                 /* the gaps */
     for (int64_t i = 0; !x.slots[0].grad && i < c->b * c->slot0; i++) grad0[i] = NAN; /* not wanted */
     for (int64_t s = 0; s < c->b; s++) {
         point_at(c, &x, v0, v, s, grad0, tol0, grad, grad_tol);
-        ref_interact_forward(c->kind, c->pool_stride, c->n_slots, x.ref, ref + s * out_width, tol + s * out_width);
-        ref_interact_backward(c->kind, c->pool_stride, c->relu, c->n_slots, x.ref, wide_d_out + s * out_width);
+        ref_interact_forward(c->kind, c->pool_stride, c->n_slots, x.ref, operands, ref + s * out_width,
+                             tol + s * out_width);
+        ref_interact_backward(c->kind, c->pool_stride, c->relu, c->n_slots, x.ref, wide_d_out + s * out_width,
+                              operands);
     }
     h_compare(h, out, ref, tol);
     h_compare(h, x.grad0, grad0, tol0);

@@ -1,4 +1,5 @@
-/* linear_forward, linear_backward. */
+/* linear_forward, linear_backward, and the weights they use. Where x is to come out of a ReLU, a layer before makes it.
+ */
 #include <stdio.h>
 
 #include "harness.h"
@@ -34,61 +35,160 @@ static const linear_case cases[] = {
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
-static void forward(harness *h, const linear_case *c, const dlrm_cut *cut, const float *x, const float *w, const float *bias)
+/* What both directions share. */
+typedef struct setting {
+    const linear_case *c;
+    const dlrm_cut *cut;
+    int64_t b;
+    layer own;
+    void *x, *x_mask; /* on the backend */
+    const double *x_ref, *w_ref;
+    double operands;
+} setting;
+
+/* Outputs of a layer: activations, but logits are fp32. */
+static void *output(harness *h, const char *name, int64_t b, int64_t width)
 {
-    int64_t b = cut->at[cut->n_leaves], n = b * c->out;
-    float *y = h_output(h, "y", n);
-    const dlrm_linear_forward_args args = {
-        .b = b, .in = c->in, .out = c->out, .x = h_input(h, "x", x, b * c->in, sizeof *x),
-        .w = h_input(h, "w", w, c->out * c->in, sizeof *w), .bias = h_input(h, "bias", bias, c->out, sizeof *bias),
-        .y = y, .relu = c->relu, .cut = cut};
-    h_backend(h)->ops->linear_forward(h_backend(h), &args);
-    double *ref = h_doubles(h, n), *tol = h_doubles(h, n);
-    ref_linear_forward(b, c->in, c->out, h_widen(h, x, b * c->in), h_widen(h, w, c->out * c->in), h_widen(h, bias, c->out),
-                       c->relu, ref, tol);
+    return width == 1 ? h_output(h, name, b) : h_act_output(h, name, b, width);
+}
+
+/* A layer of 8 inputs, whose ReLU leaves about half of x at 0. */
+static void x_from_relu(harness *h, setting *s, const layer *before)
+{
+    dlrm_backend *be = h_backend(h);
+    const float *x0 = h_draw_act(h, s->b * before->in, SIGNED);
+    s->x = h_act_output(h, "x", s->b, s->c->in);
+    s->x_mask = h_room(h, "mask of x", be->ops->relu_mask_bytes(be, s->b, (int)s->c->in));
+    const dlrm_linear_forward_args args = {.b = s->b,
+                                           .in = before->in,
+                                           .out = before->out,
+                                           .x = h_act_input(h, "x0", x0, s->b, before->in),
+                                           .w = before->at_w,
+                                           .bias = before->at_bias,
+                                           .y = s->x,
+                                           .relu = true,
+                                           .mask = s->x_mask,
+                                           .cut = s->cut};
+    be->ops->linear_forward(be, &args);
+    s->x_ref = h_fetch(h, s->x);
+}
+
+static void forward(harness *h, const setting *s)
+{
+    dlrm_backend *be = h_backend(h);
+    const linear_case *c = s->c;
+    void *y = output(h, "y", s->b, c->out);
+    const size_t mask_bytes = c->relu ? be->ops->relu_mask_bytes(be, s->b, (int)c->out) : 0;
+    const dlrm_linear_forward_args args = {.b = s->b,
+                                           .in = c->in,
+                                           .out = c->out,
+                                           .x = s->x,
+                                           .w = s->own.at_w,
+                                           .y = y,
+                                           .bias = s->own.at_bias,
+                                           .relu = c->relu,
+                                           .mask = h_room(h, "mask", mask_bytes),
+                                           .cut = s->cut};
+    be->ops->linear_forward(be, &args);
+    double *ref = h_doubles(h, s->b * c->out), *tol = h_doubles(h, s->b * c->out);
+    ref_linear_forward(s->b, c->in, c->out, s->x_ref, s->w_ref, h_widen(h, s->own.bias, c->out), c->relu, s->operands,
+                       ref, tol);
     h_compare(h, y, ref, tol);
 }
 
-static void backward(harness *h, const linear_case *c, const dlrm_cut *cut, const float *x, const float *w, const float *dz)
+/* One node's gradients in the layout of the weights: padding is 0, and what lies between nodes is not to be written. */
+static void node_layout(const setting *s, int64_t rows, int64_t pitch, const double *dw, const double *dbias,
+                        double gap, double *out)
 {
-    enum { GAP = 3 }; /* between nodes: not to be written */
-    const int64_t b = cut->at[cut->n_leaves], weights = c->in * c->out, stride = weights + c->out + GAP;
-    float *nodes = h_output(h, "dw and dbias", cut->n_nodes * stride), *dx = c->no_dx ? NULL : h_output(h, "dx", b * c->in);
-    const dlrm_linear_backward_args args = {
-        .b = b, .in = c->in, .out = c->out, .x = h_input(h, "x", x, b * c->in, sizeof *x),
-        .w = h_input(h, "w", w, weights, sizeof *w), .dz = h_input(h, "dz", dz, b * c->out, sizeof *dz), .dx = dx,
-        .x_is_relu = c->data == RELU, .dw = nodes, .dbias = nodes + weights, .node_stride = stride, .cut = cut};
-    h_backend(h)->ops->linear_backward(h_backend(h), &args);
+    const linear_case *c = s->c;
+    for (int64_t o = 0; o < rows; o++)
+        for (int64_t i = 0; i < pitch; i++) *out++ = o < c->out && i < c->in ? dw[o * c->in + i] : 0;
+    for (int64_t o = 0; o < rows; o++) *out++ = o < c->out ? dbias[o] : 0;
+    *out = gap;
+}
 
-    const double *wide_x = h_widen(h, x, b * c->in), *wide_dz = h_widen(h, dz, b * c->out);
-    double *ref = h_doubles(h, cut->n_nodes * stride), *tol = h_doubles(h, cut->n_nodes * stride);
-    for (int i = 0; i < cut->n_nodes; i++) {
-        int64_t at = cut->at[cut->node[i].leaf], end = cut->at[cut->node[i].leaf + (1 << cut->node[i].level)];
-        double *r = ref + i * stride, *t = tol + i * stride;
-        ref_linear_weight_gradient(end - at, c->in, c->out, wide_x + at * c->in, wide_dz + at * c->out, r, t, r + weights,
-                                   t + weights);
-        for (int k = 0; k < GAP; k++) r[weights + c->out + k] = NAN;
+static void backward(harness *h, const setting *s)
+{
+    dlrm_backend *be = h_backend(h);
+    const linear_case *c = s->c;
+    const int64_t rows = dlrm_pitch(be, (int)c->out), pitch = dlrm_pitch(be, (int)c->in), weights = c->in * c->out;
+    const int64_t stride = rows * (pitch + 1) + 1, n = s->cut->n_nodes * stride;
+    const draw kind = c->data == INTEGERS ? INTEGERS : SIGNED;
+    const float *dz = c->out == 1 ? h_draw(h, s->b, kind) : h_draw_act(h, s->b * c->out, kind);
+    const double *dz_ref = h_widen(h, dz, s->b * c->out);
+    double *ref = h_doubles(h, n), *tol = h_doubles(h, n), *before = h_doubles(h, n), *dw = h_doubles(h, weights),
+           *tol_w = h_doubles(h, weights), *dbias = h_doubles(h, c->out), *tol_bias = h_doubles(h, c->out),
+           *nan = h_doubles(h, weights + c->out);
+    float *start = h_host(h, n, sizeof *start);
+    for (int64_t i = 0; i < weights + c->out; i++) nan[i] = NAN;
+    for (int i = 0; i < s->cut->n_nodes; i++) {
+        const dlrm_node *node = &s->cut->node[i];
+        const int64_t at = s->cut->at[node->leaf], end = s->cut->at[node->leaf + (1 << node->level)];
+        ref_linear_weight_gradient(end - at, c->in, c->out, s->x_ref + at * c->in, dz_ref + at * c->out, s->operands,
+                                   dw, tol_w, dbias, tol_bias);
+        node_layout(s, rows, pitch, dw, dbias, NAN, ref + i * stride);
+        node_layout(s, rows, pitch, tol_w, tol_bias, 0, tol + i * stride);
+        node_layout(s, rows, pitch, nan, nan, NAN, before + i * stride);
     }
+    for (int64_t i = 0; i < n; i++) start[i] = (float)before[i];
+    float *nodes = h_inout(h, "dw and dbias", start, n);
+    void *dx = c->no_dx ? NULL : h_act_output(h, "dx", s->b, c->in);
+    const dlrm_linear_backward_args args = {.b = s->b,
+                                            .in = c->in,
+                                            .out = c->out,
+                                            .x = s->x,
+                                            .w = s->own.at_w,
+                                            .dz = c->out == 1 ? h_input(h, "dz", dz, s->b, sizeof *dz)
+                                                              : h_act_input(h, "dz", dz, s->b, c->out),
+                                            .dx = dx,
+                                            .x_is_relu = c->data == RELU,
+                                            .x_mask = s->x_mask,
+                                            .dw = nodes,
+                                            .dbias = nodes + rows * pitch,
+                                            .node_stride = stride,
+                                            .cut = s->cut};
+    be->ops->linear_backward(be, &args);
     h_compare(h, nodes, ref, tol);
     if (!dx) return;
-    ref = h_doubles(h, b * c->in);
-    tol = h_doubles(h, b * c->in);
-    ref_linear_input_gradient(b, c->in, c->out, wide_x, c->data == RELU, h_widen(h, w, weights), wide_dz, ref, tol);
-    h_compare(h, dx, ref, tol);
+    double *ref_x = h_doubles(h, s->b * c->in), *tol_x = h_doubles(h, s->b * c->in);
+    ref_linear_input_gradient(s->b, c->in, c->out, s->x_ref, c->data == RELU, s->w_ref, dz_ref, s->operands, ref_x,
+                              tol_x);
+    h_compare(h, dx, ref_x, tol_x);
 }
 
 static void run(harness *h, int number, char *label, size_t bytes)
 {
+    enum { BEFORE = 8 };
     const linear_case *c = &cases[number];
+    const draw kind = c->data == INTEGERS ? INTEGERS : SIGNED;
     dlrm_cut *cut = h_host(h, 1, sizeof *cut);
     dlrm_cut_make(c->B, c->rank, c->ranks, h_pinned(h), c->chunks, cut);
-    int64_t b = cut->at[cut->n_leaves];
-    snprintf(label, bytes, "b %lld, in %lld, out %lld (%s)", (long long)b, (long long)c->in, (long long)c->out, c->why);
-    const float *x = h_draw(h, b * c->in, c->data), *w = h_draw(h, c->in * c->out, c->data == RELU ? SIGNED : c->data),
-                *bias = h_draw(h, c->out, SIGNED), *dz = h_draw(h, b * c->out, c->data == INTEGERS ? INTEGERS : SIGNED);
-    if (c->data == INTEGERS) bias = h_draw(h, c->out, INTEGERS);
-    forward(h, c, cut, x, w, bias);
-    backward(h, c, cut, x, w, dz);
+    setting s = {.c = c, .cut = cut, .b = cut->at[cut->n_leaves], .operands = h_operand_rounding(h, true)};
+    snprintf(label, bytes, "b %lld, in %lld, out %lld (%s)", (long long)s.b, (long long)c->in, (long long)c->out,
+             c->why);
+    layer layers[] = {
+        {.out = c->out,
+         .in = c->in,
+         .w = h_draw(h, c->in * c->out, c->data == RELU ? SIGNED : c->data),
+         .bias = h_draw(h, c->out, kind)},
+        {.out = c->in, .in = BEFORE, .w = h_draw(h, c->in * BEFORE, SIGNED), .bias = h_draw(h, c->in, SIGNED)}};
+    h_layers(h, layers, 2);
+    s.own = layers[0];
+    s.w_ref = h_widen(h, s.own.w, c->in * c->out);
+    if (c->data == RELU)
+        x_from_relu(h, &s, &layers[1]);
+    else {
+        const float *x = h_draw_act(h, s.b * c->in, c->data);
+        s.x = h_act_input(h, "x", x, s.b, c->in);
+        s.x_ref = h_widen(h, x, s.b * c->in);
+    }
+    forward(h, &s);
+    backward(h, &s);
 }
 
-const family linear_family = {"linear", {SLOT(linear_forward), SLOT(linear_backward)}, true, CASES, run};
+const family linear_family = {
+    "linear",
+    {SLOT(linear_forward), SLOT(linear_backward), SLOT(relu_mask_bytes), SLOT(weights_open), SLOT(weights_changed)},
+    true,
+    CASES,
+    run};

@@ -4,8 +4,8 @@
 
 #include "ref.h"
 
-void ref_linear_forward(int64_t b, int64_t in, int64_t out, const double *x, const double *w, const double *bias, bool relu,
-                        double *y, double *tol)
+void ref_linear_forward(int64_t b, int64_t in, int64_t out, const double *x, const double *w, const double *bias,
+                        bool relu, double operands, double *y, double *tol)
 {
     for (int64_t s = 0; s < b; s++)
         for (int64_t o = 0; o < out; o++) {
@@ -16,12 +16,12 @@ void ref_linear_forward(int64_t b, int64_t in, int64_t out, const double *x, con
                 magnitude += fabs(term);
             }
             y[s * out + o] = relu && sum < 0 ? 0 : sum;
-            if (tol) tol[s * out + o] = ref_bound(in + 1, magnitude, sum);
+            if (tol) tol[s * out + o] = ref_bound(in + 1, operands, magnitude, sum);
         }
 }
 
-void ref_linear_weight_gradient(int64_t b, int64_t in, int64_t out, const double *x, const double *dz, double *dw,
-                                double *tol_w, double *dbias, double *tol_bias)
+void ref_linear_weight_gradient(int64_t b, int64_t in, int64_t out, const double *x, const double *dz, double operands,
+                                double *dw, double *tol_w, double *dbias, double *tol_bias)
 {
     for (int64_t o = 0; o < out; o++)
         for (int64_t i = 0; i <= in; i++) { /* the bias is the weight of an input that is always 1 */
@@ -32,12 +32,12 @@ void ref_linear_weight_gradient(int64_t b, int64_t in, int64_t out, const double
                 magnitude += fabs(term);
             }
             *(i < in ? &dw[o * in + i] : &dbias[o]) = sum;
-            if (tol_w) *(i < in ? &tol_w[o * in + i] : &tol_bias[o]) = ref_bound(b, magnitude, sum);
+            if (tol_w) *(i < in ? &tol_w[o * in + i] : &tol_bias[o]) = ref_bound(b, operands, magnitude, sum);
         }
 }
 
 void ref_linear_input_gradient(int64_t b, int64_t in, int64_t out, const double *x, bool x_is_relu, const double *w,
-                               const double *dz, double *dx, double *tol)
+                               const double *dz, double operands, double *dx, double *tol)
 {
     for (int64_t s = 0; s < b; s++)
         for (int64_t i = 0; i < in; i++) {
@@ -49,7 +49,7 @@ void ref_linear_input_gradient(int64_t b, int64_t in, int64_t out, const double 
             }
             bool dead = x_is_relu && x[s * in + i] == 0;
             dx[s * in + i] = dead ? 0 : sum;
-            if (tol) tol[s * in + i] = dead ? 0 : ref_bound(out, magnitude, sum);
+            if (tol) tol[s * in + i] = dead ? 0 : ref_bound(out, operands, magnitude, sum);
         }
 }
 
@@ -61,7 +61,7 @@ double ref_loss(double z, double y)
 double ref_loss_gradient(double z, double y, double scale, double *tol)
 {
     double p = z >= 0 ? 1 / (1 + exp(-z)) : exp(z) / (1 + exp(z)), g = (p - y) * scale;
-    if (tol) *tol = ref_bound(3, (p + y) * scale, g);
+    if (tol) *tol = ref_bound(3, 0, (p + y) * scale, g);
     return g;
 }
 
@@ -73,8 +73,7 @@ static void apply(const dlrm_rule *r, int64_t n, const double *g, double *w, dou
         for (int64_t i = 0; i < n; i++) squares += g[i] * g[i];
         *s0 += squares / (double)n;
     }
-    for (int64_t i = 0; i < n; i++)
-        switch (r->name) {
+    for (int64_t i = 0; i < n; i++) switch (r->name) {
         case DLRM_SGD:
             if (s0) s0[i] = (double)r->momentum * s0[i] + g[i];
             w[i] -= lr * (s0 ? s0[i] : g[i]);
@@ -83,7 +82,9 @@ static void apply(const dlrm_rule *r, int64_t n, const double *g, double *w, dou
             s0[i] += g[i] * g[i];
             w[i] -= lr * g[i] / (sqrt(s0[i]) + eps);
             break;
-        case DLRM_ROWWISE_ADAGRAD: w[i] -= lr * g[i] / (sqrt(*s0) + eps); break;
+        case DLRM_ROWWISE_ADAGRAD:
+            w[i] -= lr * g[i] / (sqrt(*s0) + eps);
+            break;
         case DLRM_ADAM:
             s0[i] = b1 * s0[i] + (1 - b1) * g[i];
             s1[i] = b2 * s1[i] + (1 - b2) * g[i] * g[i];
@@ -103,19 +104,22 @@ static double *copy(const double *v, int64_t n)
 static void widen_tolerance(int64_t n, const double *old, const double *ref, const double *moved, double *tol)
 {
     for (int64_t i = 0; old && i < n; i++) {
-        double own = ref_bound(4, fabs(old[i]) + fabs(ref[i] - old[i]), ref[i]), by = 2 * fabs(moved[i] - ref[i]) + own;
+        double own = ref_bound(4, 0, fabs(old[i]) + fabs(ref[i] - old[i]), ref[i]),
+               by = 2 * fabs(moved[i] - ref[i]) + own;
         if (by > tol[i]) tol[i] = by;
     }
 }
 
 /* The rules are not linear: so the tolerance is how far the result moves when the gradient moves by its error, either
- * way, plus the update's own roundings. In momentum and Adam the old state's product is rounded as the gradient's is: as
- * an error of the gradient it is larger by the ratio of their factors. */
-void ref_update(const dlrm_rule *rule, int64_t n, const double *g, const double *error, double *w, double *s0, double *s1,
-                double *tol_w, double *tol_s0, double *tol_s1)
+ * way, plus the update's own roundings. In momentum and Adam the old state's product is rounded as the gradient's is:
+ * as an error of the gradient it is larger by the ratio of their factors. */
+void ref_update(const dlrm_rule *rule, int64_t n, const double *g, const double *error, double *w, double *s0,
+                double *s1, double *tol_w, double *tol_s0, double *tol_s1)
 {
     const int64_t n0 = rule->name == DLRM_ROWWISE_ADAGRAD ? 1 : n;
-    double ratio = rule->name == DLRM_ADAM ? (double)(rule->beta1 / (1 - rule->beta1)) : rule->name == DLRM_SGD ? (double)rule->momentum : 0;
+    double ratio = rule->name == DLRM_ADAM  ? (double)(rule->beta1 / (1 - rule->beta1))
+                   : rule->name == DLRM_SGD ? (double)rule->momentum
+                                            : 0;
     double *old_w = copy(w, n), *old0 = copy(s0, n0), *old1 = copy(s1, n), *moved = copy(g, n);
     apply(rule, n, g, w, s0, s1);
     for (int64_t i = 0; i < n; i++) tol_w[i] = 0;

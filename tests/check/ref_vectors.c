@@ -37,7 +37,8 @@ static void put(double *out, double *tol, int64_t *at, double value, double boun
     ++*at;
 }
 
-void ref_interact_forward(dlrm_interaction kind, int pool_stride, int n, const ref_slot *slots, double *out, double *tol)
+void ref_interact_forward(dlrm_interaction kind, int pool_stride, int n, const ref_slot *slots, double operands,
+                          double *out, double *tol)
 {
     int64_t at = 0, w = width_from_1(n, slots);
     if (kind == DLRM_POOL)
@@ -48,7 +49,7 @@ void ref_interact_forward(dlrm_interaction kind, int pool_stride, int n, const r
                 sum += element(slots, i);
                 magnitude += fabs(element(slots, i));
             }
-            put(out, tol, &at, sum / count, ref_bound(pool_stride, magnitude / count, sum / count));
+            put(out, tol, &at, sum / count, ref_bound(pool_stride, 0, magnitude / count, sum / count));
         }
     for (int d = 0; d < slots[0].width; d++) put(out, tol, &at, slots[0].v[d], 0);
     for (int i = 1; kind == DLRM_CAT && i < n; i++)
@@ -60,11 +61,11 @@ void ref_interact_forward(dlrm_interaction kind, int pool_stride, int n, const r
                 sum += slots[i].v[d] * slots[j].v[d];
                 magnitude += fabs(slots[i].v[d] * slots[j].v[d]);
             }
-            put(out, tol, &at, sum, ref_bound(slots[i].width, magnitude, sum));
+            put(out, tol, &at, sum, ref_bound(slots[i].width, operands, magnitude, sum));
         }
 }
 
-static void dot_backward(int n, const ref_slot *slots, const double *d_out)
+static void dot_backward(int n, const ref_slot *slots, const double *d_out, double operands)
 {
     const int D = slots[0].width;
     for (int i = 0; i < n; i++)
@@ -78,7 +79,7 @@ static void dot_backward(int n, const ref_slot *slots, const double *d_out)
                 magnitude += fabs(term);
             }
             slots[i].grad[d] = sum;
-            if (slots[i].tol) slots[i].tol[d] = ref_bound(n, magnitude, sum);
+            if (slots[i].tol) slots[i].tol[d] = ref_bound(n, operands, magnitude, sum);
         }
 }
 
@@ -94,7 +95,7 @@ static void pool_backward(int pool_stride, int n, const ref_slot *slots, const d
             for (; i - first >= slots[slot].width; slot++) first += slots[slot].width;
             if (!slots[slot].grad) continue;
             slots[slot].grad[i - first] = g;
-            if (slots[slot].tol) slots[slot].tol[i - first] = ref_bound(1, fabs(g), g);
+            if (slots[slot].tol) slots[slot].tol[i - first] = ref_bound(1, 0, fabs(g), g);
         }
     }
     for (int d = 0; slots[0].grad && d < slots[0].width; d++) {
@@ -104,10 +105,10 @@ static void pool_backward(int pool_stride, int n, const ref_slot *slots, const d
 }
 
 void ref_interact_backward(dlrm_interaction kind, int pool_stride, bool slot0_is_relu, int n, const ref_slot *slots,
-                           const double *d_out)
+                           const double *d_out, double operands)
 {
     int64_t at = 0;
-    if (kind == DLRM_DOT) dot_backward(n, slots, d_out);
+    if (kind == DLRM_DOT) dot_backward(n, slots, d_out, operands);
     if (kind == DLRM_POOL) pool_backward(pool_stride, n, slots, d_out);
     for (int i = 0; kind == DLRM_CAT && i < n; at += slots[i++].width)
         for (int d = 0; slots[i].grad && d < slots[i].width; d++) {
@@ -145,13 +146,15 @@ void ref_lookup(const dlrm_shard *shard, const double *const *weight, int64_t B,
                     magnitude += fabs(v);
                 }
                 pooled[s * shard->width + in->column + d] = sum;
-                if (tol) tol[s * shard->width + in->column + d] = n <= 1 ? 0 : ref_bound(n + (in->mean ? 2 : 0), magnitude, sum);
+                if (tol)
+                    tol[s * shard->width + in->column + d] =
+                        n <= 1 ? 0 : ref_bound(n + (in->mean ? 2 : 0), 0, magnitude, sum);
             }
         }
 }
 
-void ref_table_gradient(const dlrm_shard *shard, int t, int64_t B, const dlrm_bags *bags, const double *d_pooled, double *g,
-                        double *error, int64_t *touched)
+void ref_table_gradient(const dlrm_shard *shard, int t, int64_t B, const dlrm_bags *bags, const double *d_pooled,
+                        double *g, double *error, int64_t *touched)
 {
     const int dim = shard->tables[t].dim;
     for (int64_t s = 0; s < B; s++)
@@ -172,5 +175,6 @@ void ref_table_gradient(const dlrm_shard *shard, int t, int64_t B, const dlrm_ba
         }
     for (int64_t row = 0; error && row < shard->tables[t].rows; row++)
         for (int d = 0; d < dim; d++)
-            error[row * dim + d] *= touched[row] == 0 ? 0 : sqrt((double)touched[row] + 2) * 0x1p-24; /* + 2: the means' */
+            error[row * dim + d] *=
+                touched[row] == 0 ? 0 : sqrt((double)touched[row] + 2) * 0x1p-24; /* + 2: the means' */
 }

@@ -47,8 +47,8 @@ static void check_case(dlrm_comm *c, const char *what, double want)
         int64_t n, p;
         CHECK(c, dlrm_auc_compute(a, c, &auc, &n, &p) == DLRM_OK, "%s", dlrm_error_message());
         CHECK(c, n == ALL && p == positives, "%lld samples, %lld positive", (long long)n, (long long)p);
-        CHECK(c, isnan(want) ? isnan(auc) : memcmp(&auc, &want, sizeof auc) == 0, "%s, spread %d: %.17g, expected %.17g", what,
-              spread, auc, want);
+        CHECK(c, isnan(want) ? isnan(auc) : memcmp(&auc, &want, sizeof auc) == 0,
+              "%s, spread %d: %.17g, expected %.17g", what, spread, auc, want);
         dlrm_auc_close(&a);
     }
 }
@@ -111,7 +111,8 @@ static void check_memory(dlrm_comm *c)
     /* Runs sent; and runs received: about as many, whichever keys a rank owns. */
     got = extra_memory(c, N, false, &auc);
     CHECK(c, auc > 0.49 && auc < 0.51, "%.17g", auc);
-    CHECK(c, got > N * RUN_BYTES && got < TABLES + N * RUN_BYTES * 9 / 4, "all different: %lld bytes more", (long long)got);
+    CHECK(c, got > N * RUN_BYTES && got < TABLES + N * RUN_BYTES * 9 / 4, "all different: %lld bytes more",
+          (long long)got);
 
     /* One rank has all samples: the others take their share of its runs. */
     got = extra_memory(c, c->rank ? 0 : N, false, &auc);

@@ -18,7 +18,8 @@ static void check_agree(dlrm_comm *c)
     for (int first = 0; first < c->ranks; first++) { /* this rank and the ones after it fail */
         char want[64];
         dlrm_status mine = DLRM_OK;
-        if (c->rank >= first) mine = FAIL(c->rank == first ? DLRM_E_INPUT : DLRM_E_RUNTIME, "trouble on rank %d, 100%%", c->rank);
+        if (c->rank >= first)
+            mine = FAIL(c->rank == first ? DLRM_E_INPUT : DLRM_E_RUNTIME, "trouble on rank %d, 100%%", c->rank);
         snprintf(want, sizeof want, "trouble on rank %d, 100%%", first);
         dlrm_status st = dlrm_comm_agree(c, mine, &who);
         CHECK(c, st == DLRM_E_INPUT && who == first, "status %d, who %d, expected %d", st, who, first);
@@ -38,7 +39,8 @@ static void check_small(dlrm_comm *c)
     }
     int32_t mine[3] = {c->rank, -c->rank, 5}, all[3 * 64];
     dlrm_comm_allgather(c, mine, sizeof mine, all);
-    for (int p = 0; p < c->ranks; p++) CHECK(c, all[3 * p] == p && all[3 * p + 1] == -p && all[3 * p + 2] == 5, "rank %d", p);
+    for (int p = 0; p < c->ranks; p++)
+        CHECK(c, all[3 * p] == p && all[3 * p + 1] == -p && all[3 * p + 2] == 5, "rank %d", p);
 
     int64_t sums[2] = {c->rank + 1, INT64_C(1) << 55}, R = c->ranks;
     dlrm_comm_sum_i64(c, sums, 2);
@@ -92,8 +94,8 @@ static void check_alltoallv(dlrm_comm *c)
         CHECK(c, c->bytes_sent - sent == to_others, "%lld bytes counted", (long long)(c->bytes_sent - sent));
         for (int p = 0; p < c->ranks; p++)
             for (int64_t i = recv_at[p]; i < recv_at[p + 1]; i++)
-                CHECK(c, recv[i] == (unsigned char)(p * 31 + c->rank * 17 + (i - recv_at[p]) * 3 + 1), "round %d, from %d, byte %lld",
-                      round, p, (long long)(i - recv_at[p]));
+                CHECK(c, recv[i] == (unsigned char)(p * 31 + c->rank * 17 + (i - recv_at[p]) * 3 + 1),
+                      "round %d, from %d, byte %lld", round, p, (long long)(i - recv_at[p]));
         CHECK(c, recv[recv_at[c->ranks]] == 99, "written past the end");
         dlrm_free(&send);
         dlrm_free(&recv);
@@ -108,7 +110,8 @@ static void check_allgatherv(dlrm_comm *c)
     for (int64_t i = 0; i < at[c->ranks]; i++) data[i] = i >= at[c->rank] && i < at[c->rank + 1] ? (float)i : NAN;
     int64_t sent = c->bytes_sent;
     dlrm_comm_allgatherv_f32(c, data, at);
-    for (int64_t i = 0; i < at[c->ranks]; i++) CHECK(c, data[i] == (float)i, "element %lld is %g", (long long)i, (double)data[i]);
+    for (int64_t i = 0; i < at[c->ranks]; i++)
+        CHECK(c, data[i] == (float)i, "element %lld is %g", (long long)i, (double)data[i]);
     CHECK(c, c->bytes_sent - sent == (at[c->rank + 1] - at[c->rank]) * 4 * (c->ranks - 1), "traffic");
 }
 
@@ -156,14 +159,15 @@ static void check_reduce(dlrm_comm *c, bool deterministic)
     CHECK(c, c->bytes_sent - sent == dlrm_reduce_bytes(&r, c->rank, c->ranks), "%lld bytes, %lld expected",
           (long long)(c->bytes_sent - sent), (long long)dlrm_reduce_bytes(&r, c->rank, c->ranks));
     for (int i = 0; i < WIDTH; i++)
-        CHECK(c, memcmp(&nodes[i], &want[i], sizeof(float)) == 0, "deterministic %d, element %d: %.9g, expected %.9g", deterministic, i,
-              (double)nodes[i], (double)want[i]);
+        CHECK(c, memcmp(&nodes[i], &want[i], sizeof(float)) == 0, "deterministic %d, element %d: %.9g, expected %.9g",
+              deterministic, i, (double)nodes[i], (double)want[i]);
 
     double all[64 * DLRM_MAX_NODES], mine[DLRM_MAX_NODES] = {0}, total = 0;
     for (int i = 0; i < cut.n_nodes; i++) mine[i] = c->rank * 100 + i;
     dlrm_comm_allgather(c, mine, sizeof mine, all);
     for (int p = 0; p < c->ranks; p++)
-        for (int i = 0; i < r.first_node[p + 1] - r.first_node[p]; i++) total += all[p * DLRM_MAX_NODES + i]; /* integers: exact */
+        for (int i = 0; i < r.first_node[p + 1] - r.first_node[p]; i++)
+            total += all[p * DLRM_MAX_NODES + i]; /* integers: exact */
     CHECK(c, dlrm_reduce_fold_f64(&r, c->ranks, all, DLRM_MAX_NODES) == total, "sum of doubles");
     dlrm_reduce_close(&r);
 }

@@ -57,10 +57,11 @@ static void test_export(void **state)
     uint64_t header;
     memcpy(&header, text, 8);
     assert_int_equal(header % 8, 0);
-    static const char expected[] = "{\"__metadata__\":{\"format\":\"pt\"},"
-                                   "\"bottom.0.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
-                                   "\"bottom.0.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]},"
-                                   "\"table.\\\"x\\\".weight\":{\"dtype\":\"F32\",\"shape\":[5,4],\"data_offsets\":[32,112]}}";
+    static const char expected[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},"
+        "\"bottom.0.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+        "\"bottom.0.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]},"
+        "\"table.\\\"x\\\".weight\":{\"dtype\":\"F32\",\"shape\":[5,4],\"data_offsets\":[32,112]}}";
     assert_memory_equal(text + 8, expected, sizeof expected - 1);
     for (size_t i = 8 + sizeof expected - 1; i < 8 + header; i++) assert_int_equal(text[i], ' ');
 
@@ -110,7 +111,8 @@ static void test_export_limit(void **state)
             if (i > atoi(last + 4)) break;
             snprintf(name, sizeof name, "limit/model-%05d-of-%.5s.safetensors", i, last + 4);
             assert_int_equal(stat(in_folder(name), &s), 0);
-            if (s.st_size > most) fail_msg("%s has %lld bytes, more than %lld", name, (long long)s.st_size, (long long)most);
+            if (s.st_size > most)
+                fail_msg("%s has %lld bytes, more than %lld", name, (long long)s.st_size, (long long)most);
         }
     }
 }
@@ -215,7 +217,7 @@ static void test_export_large(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_export), cmocka_unit_test(test_export_limit), cmocka_unit_test(test_export_fails),
+        cmocka_unit_test(test_export),      cmocka_unit_test(test_export_limit), cmocka_unit_test(test_export_fails),
         cmocka_unit_test(test_export_full), cmocka_unit_test(test_export_large),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,5 +1,5 @@
-/* Weights files: what is read from good ones, and how bad ones are refused. The files are made here byte by byte, so that
- * the reader is not checked against our own writer. */
+/* Weights files: what is read from good ones, and how bad ones are refused. The files are made here byte by byte, so
+ * that the reader is not checked against our own writer. */
 #include <fcntl.h>
 #include <math.h>
 
@@ -114,7 +114,8 @@ static void test_blocks(void **state)
 {
     (void)state;
     enum { N = (5 << 20) + 3 };
-    write_tensors("big.safetensors", "{\"w\":{\"dtype\":\"F16\",\"shape\":[5242883],\"data_offsets\":[0,10485766]}}", "", 0);
+    write_tensors("big.safetensors", "{\"w\":{\"dtype\":\"F16\",\"shape\":[5242883],\"data_offsets\":[0,10485766]}}",
+                  "", 0);
     const char *path = in_folder("big.safetensors");
     struct stat s;
     uint16_t one = 0x3C00;
@@ -175,7 +176,8 @@ static void test_bad_headers(void **state)
         {"{\"a\":" T("F32", "2", 0, 8) "}", "bytes [0, 8) are outside the 4 bytes", 4},
         {"{\"a\":" T("F32", "2", 0, 4) "}", "shape [2] of F32 takes 8 bytes, but data_offsets [0, 4] span 4", 4},
         {"{\"a\":" T("F32", "2", 0, 8) ",\"b\":" T("F32", "1", 4, 8) "}", "tensors 'a' and 'b' overlap", 8},
-        {"{\"a\":" T("F32", "1", 0, 4) ",\"b\":" T("F32", "1", 8, 12) "}", "bytes [120, 124) before tensor 'b' belong to no tensor", 12},
+        {"{\"a\":" T("F32", "1", 0, 4) ",\"b\":" T("F32", "1", 8, 12) "}",
+         "bytes [120, 124) before tensor 'b' belong to no tensor", 12},
         {"{\"a\":" T("F32", "1", 4, 8) "}", "belong to no tensor", 8},
         {"{\"a\":" T("F32", "1", 0, 4) "}", "the file has 70 bytes, its header describes 66", 8},
         {"{\"__metadata__\":[]}", "'__metadata__' is not a map", 0},
@@ -216,9 +218,11 @@ static void test_bad_files(void **state)
     write_bytes("bad.bin", "", 0);
     assert_refused(in_folder("bad.bin"), NULL, "bad.bin: 0 bytes;");
     write_bytes("bad.bin", "PK\3\4aaaaaaaaaaaa", 16); /* a PyTorch file is a zip */
-    assert_refused(in_folder("bad.bin"), NULL, "bad.bin: not a safetensors file: its first 8 bytes would be a header length");
+    assert_refused(in_folder("bad.bin"), NULL,
+                   "bad.bin: not a safetensors file: its first 8 bytes would be a header length");
     write_bytes("bad.bin", "\x20\0\0\0\0\0\0\0{}", 10);
-    assert_refused(in_folder("bad.bin"), NULL, "bad.bin: a header of 32 bytes does not fit a file of 10 bytes: cut off?");
+    assert_refused(in_folder("bad.bin"), NULL,
+                   "bad.bin: a header of 32 bytes does not fit a file of 10 bytes: cut off?");
     assert_int_equal(mkfifo(in_folder("fifo.safetensors"), 0600), 0);
     assert_refused(in_folder("fifo.safetensors"), NULL, "fifo.safetensors: not a regular file");
     assert_refused(folder, NULL, "fifo.safetensors: not a regular file");
@@ -256,7 +260,9 @@ static void test_folder(void **state)
 
     /* The index says which files count. */
     const char *index = "f/model.safetensors.index.json";
-    write_text(index, "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"one\":\"c.safetensors\",\"two\":\"b.safetensors\"}}");
+    write_text(
+        index,
+        "{\"metadata\":{\"total_size\":8},\"weight_map\":{\"one\":\"c.safetensors\",\"two\":\"b.safetensors\"}}");
     t = open_ok(in_folder("f/"), NULL);
     require(t, "one", 1, 1, 0);
     assert_int_equal(dlrm_tensors_read(t, "one", 0, 1, &v), DLRM_OK);
@@ -266,9 +272,12 @@ static void test_folder(void **state)
     static const struct {
         const char *text, *part;
     } bad[] = {
-        {"{\"weight_map\":{\"one\":\"b.safetensors\"}}", "index.json: weight_map: tensor 'one' is not in b.safetensors"},
-        {"{\"weight_map\":{\"one\":\"a.safetensors\",\"two\":\"a.safetensors\"}}", "tensor 'two' is not in a.safetensors"},
-        {"{\"weight_map\":{\"one\":\"../f/a.safetensors\"}}", "in the same folder is expected, found '../f/a.safetensors'"},
+        {"{\"weight_map\":{\"one\":\"b.safetensors\"}}",
+         "index.json: weight_map: tensor 'one' is not in b.safetensors"},
+        {"{\"weight_map\":{\"one\":\"a.safetensors\",\"two\":\"a.safetensors\"}}",
+         "tensor 'two' is not in a.safetensors"},
+        {"{\"weight_map\":{\"one\":\"../f/a.safetensors\"}}",
+         "in the same folder is expected, found '../f/a.safetensors'"},
         {"{\"weight_map\":{\"one\":\"/etc/passwd\"}}", "found '/etc/passwd'"},
         {"{\"weight_map\":{\"one\":\"..\"}}", "found '..'"},
         {"{\"weight_map\":{\"one\":7}}", "tensor 'one': the name of a .safetensors file"},
@@ -293,10 +302,11 @@ static void test_name_map(void **state)
 {
     (void)state;
     float data[4] = {1, 2, 3, 4}, v;
-    write_tensors("m.safetensors",
-                  "{\"emb_l.0.weight\":" T("F32", "1", 0, 4) ",\"emb_l.12.weight\":" T("F32", "1", 4, 8)
-                  ",\"bot_l.2.bias\":" T("F32", "1", 8, 12) ",\"top.0.bias\":" T("F32", "1", 12, 16) "}",
-                  data, sizeof data);
+    write_tensors(
+        "m.safetensors",
+        "{\"emb_l.0.weight\":" T("F32", "1", 0, 4) ",\"emb_l.12.weight\":" T("F32", "1", 4, 8) ",\"bot_l.2.bias\":" T(
+            "F32", "1", 8, 12) ",\"top.0.bias\":" T("F32", "1", 12, 16) "}",
+        data, sizeof data);
     write_text("map.yaml", "# facebook\nemb_l.*.weight: table.t*.weight\nemb_l.12.weight: table.last.weight\n"
                            "bot_l.2.bias: bottom.1.bias\nbot_l.4.bias: bottom.2.bias\n\"*.nothing\": \"*.else\"\n");
     dlrm_tensors *t = open_ok(in_folder("m.safetensors"), in_folder("map.yaml"));
@@ -322,7 +332,8 @@ static void test_name_map(void **state)
         {"bot_l.2.bias: top.0.bias\n", "map.yaml:1:15: tensors '"},
         {"bot_l.2.bias: top.0.bias\n", "are both 'top.0.bias'"},
         {"emb_l.0.weight: w\nemb_l.12.weight: w\n", "are both 'w'"},
-        {"emb_l.*.weight: table\n", "map.yaml:1:1: 'emb_l.*.weight: table': at most one * is possible, and then on both sides"},
+        {"emb_l.*.weight: table\n",
+         "map.yaml:1:1: 'emb_l.*.weight: table': at most one * is possible, and then on both sides"},
         {"emb_l.0: table.*\n", "at most one *"},
         {"'*.*': '*.*'\n", "at most one *"},
         {"a: [b]\n", "map.yaml:1:4: a: our name is expected, found list"},
@@ -347,7 +358,7 @@ static void test_name_map(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dtypes), cmocka_unit_test(test_half), cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_dtypes),      cmocka_unit_test(test_half),      cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_bad_files), cmocka_unit_test(test_folder),
         cmocka_unit_test(test_name_map),
     };
