@@ -64,21 +64,29 @@ typedef struct dlrm_cuda_shard {
     size_t shard_bytes;   /* memory for bind */
     size_t batch_bytes;   /* memory for the result of one sort */
     size_t work_bytes;    /* memory for a sort while it runs */
+    size_t sort_bytes;    /* CUB's part of it */
 } dlrm_cuda_shard;
+
+/* Partial sums to be added up: `count` of them, the first of the piece at pair `at`. */
+typedef struct dlrm_cuda_run {
+    int64_t at;
+    int32_t count;
+    bool first, last; /* of its run of equal keys */
+} dlrm_cuda_run;
 
 /* The result of a sort: all (row, bag) pairs of a batch ordered by (row, sample, input, position). */
 typedef struct dlrm_cuda_sorted {
     void *keys;       /* [pairs] u32 or u64: table's first_key + row; a pad at the end of a table's part has the row `rows` */
     uint32_t *bags;   /* [pairs] sample * n_inputs + input */
     uint8_t *flags;   /* [pairs] where a run of equal keys, and each 32 of it, begins and ends */
-    int64_t *groups, *tops; /* long runs: what to add up a second and a third time */
+    dlrm_cuda_run *groups, *tops; /* long runs: what to add up a second and a third time */
     int32_t *counts;  /* [2] of groups and tops */
 } dlrm_cuda_sorted;
 
-/* Host arithmetic: fills the lower parts of tables[] and inputs[] (host arrays), order[n_inputs] (host), and *out except
- * its pointers. False where a batch has more bags or pairs than 32 bits count; *out is then {0}. */
-bool dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs, int32_t *order,
-                          dlrm_dtype dtype, int64_t width, int64_t max_batch, dlrm_cuda_shard *out);
+/* Fills the lower parts of tables[] and inputs[] (host arrays), order[n_inputs] (host), and *out except its pointers.
+ * cudaErrorInvalidValue: a batch has more bags or pairs than 32 bits count. */
+cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs,
+                                 int32_t *order, dlrm_dtype dtype, int64_t width, int64_t max_batch, dlrm_cuda_shard *out);
 /* Copies the host arrays to `memory` (shard_bytes, aligned to 256) and sets the pointers. Synchronous. */
 cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *shard, const dlrm_cuda_table *tables, const dlrm_cuda_input *inputs,
                                  const int32_t *order, void *memory);

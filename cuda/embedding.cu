@@ -1,0 +1,246 @@
+/* Embedding tables of a rank: their descriptors, and the pooled lookup of all inputs in one launch. */
+#include <cub/device/device_radix_sort.cuh>
+
+#include "cuda/embedding.cuh"
+
+/* --- descriptors --- */
+
+static size_t take(size_t *at, int64_t count, size_t size)
+{
+    size_t begin = *at;
+    *at = (begin + (size_t)count * size + 255) / 256 * 256;
+    return begin;
+}
+
+static int64_t partial_floats(const dlrm_cuda_shard *s)
+{
+    return 2 * ceil_div(s->max_batch * s->pairs, PIECE) * partial_stride(*s);
+}
+
+static int64_t most_groups(const dlrm_cuda_shard *s)
+{
+    int64_t n = s->max_batch * s->pairs; /* a run longer than a piece has a group for each GROUP pairs begun */
+    return n / (PIECE + 1) + n / GROUP + 1;
+}
+
+static int64_t most_tops(const dlrm_cuda_shard *s)
+{
+    return s->max_batch * s->pairs / (GROUP + 1) + 1;
+}
+
+void dlrm_cuda_sorted_bind(const dlrm_cuda_shard *s, void *memory, dlrm_cuda_sorted *out)
+{
+    const int64_t n = s->max_batch * s->pairs;
+    char *base = (char *)memory;
+    size_t at = 0;
+    out->keys = base + take(&at, n, s->wide_keys ? 8 : 4);
+    out->bags = (uint32_t *)(base + take(&at, n, sizeof(uint32_t)));
+    out->flags = (uint8_t *)(base + take(&at, n, 1));
+    out->groups = (dlrm_cuda_run *)(base + take(&at, most_groups(s), sizeof(dlrm_cuda_run)));
+    out->tops = (dlrm_cuda_run *)(base + take(&at, most_tops(s), sizeof(dlrm_cuda_run)));
+    out->counts = (int32_t *)(base + take(&at, 2, sizeof(int32_t)));
+}
+
+static size_t sorted_bytes(const dlrm_cuda_shard *s)
+{
+    const int64_t n = s->max_batch * s->pairs;
+    size_t at = 0;
+    take(&at, n, s->wide_keys ? 8 : 4);
+    take(&at, n, sizeof(uint32_t));
+    take(&at, n, 1);
+    take(&at, most_groups(s), sizeof(dlrm_cuda_run));
+    take(&at, most_tops(s), sizeof(dlrm_cuda_run));
+    take(&at, 2, sizeof(int32_t));
+    return at;
+}
+
+/* Order of the inputs by table, and each table's and input's share of a sample's pairs. */
+static void lay_out_pairs(int n_tables, dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs, int32_t *order,
+                          dlrm_cuda_shard *s, int64_t *n_keys)
+{
+    int placed = 0;
+    for (int t = 0; t < n_tables; t++) {
+        dlrm_cuda_table *table = &tables[t];
+        bool variable = false;
+        table->first_input = placed;
+        table->first_pair = s->pairs;
+        table->pairs = 0;
+        for (int j = 0; j < n_inputs; j++) {
+            if (inputs[j].table != t) continue;
+            inputs[j].first_pair = table->pairs;
+            table->pairs += inputs[j].hotness;
+            variable |= inputs[j].variable;
+            order[placed++] = j;
+        }
+        table->n_inputs = placed - table->first_input;
+        table->first_key = *n_keys;
+        *n_keys += table->rows + variable; /* one more key, behind the rows, for pads */
+        s->pairs += table->pairs;
+        if (table->dim > s->max_dim) s->max_dim = table->dim;
+    }
+}
+
+cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs,
+                                 int32_t *order, dlrm_dtype dtype, int64_t width, int64_t max_batch, dlrm_cuda_shard *s)
+{
+    int64_t n_keys = 0;
+    *s = dlrm_cuda_shard();
+    s->n_tables = n_tables;
+    s->n_inputs = n_inputs;
+    s->max_dim = 1;
+    s->dtype = dtype;
+    s->width = width;
+    s->max_batch = max_batch;
+    lay_out_pairs(n_tables, tables, n_inputs, inputs, order, s, &n_keys);
+    if (max_batch * n_inputs >= UINT32_MAX || max_batch * s->pairs >= UINT32_MAX) return cudaErrorInvalidValue;
+    s->wide_keys = n_keys > (int64_t)1 << 32;
+    for (s->key_bits = 1; s->key_bits < 63 && n_keys > (int64_t)1 << s->key_bits;) s->key_bits++;
+
+    size_t at = 0;
+    take(&at, n_tables, sizeof *tables);
+    take(&at, n_inputs, sizeof *inputs);
+    take(&at, n_inputs, sizeof *order);
+    take(&at, partial_floats(s), sizeof(float));
+    s->shard_bytes = at;
+    s->batch_bytes = sorted_bytes(s);
+
+    const int64_t n = max_batch * s->pairs;
+    if (s->wide_keys)
+        TRY_CUDA(cub::DeviceRadixSort::SortPairs(NULL, s->sort_bytes, (uint64_t *)NULL, (uint64_t *)NULL, (uint32_t *)NULL,
+                                                 (uint32_t *)NULL, n, 0, s->key_bits));
+    else
+        TRY_CUDA(cub::DeviceRadixSort::SortPairs(NULL, s->sort_bytes, (uint32_t *)NULL, (uint32_t *)NULL, (uint32_t *)NULL,
+                                                 (uint32_t *)NULL, n, 0, s->key_bits));
+    at = 0;
+    take(&at, n, s->wide_keys ? 8 : 4);
+    take(&at, n, sizeof(uint32_t));
+    take(&at, 1, s->sort_bytes);
+    s->work_bytes = at;
+    return cudaSuccess;
+}
+
+cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *s, const dlrm_cuda_table *tables, const dlrm_cuda_input *inputs,
+                                 const int32_t *order, void *memory)
+{
+    char *base = (char *)memory;
+    size_t at = 0;
+    char *t = base + take(&at, s->n_tables, sizeof *tables), *i = base + take(&at, s->n_inputs, sizeof *inputs),
+         *o = base + take(&at, s->n_inputs, sizeof *order);
+    s->tables = (const dlrm_cuda_table *)t;
+    s->inputs = (const dlrm_cuda_input *)i;
+    s->order = (const int32_t *)o;
+    s->partial = (float *)(base + take(&at, partial_floats(s), sizeof(float)));
+    TRY_CUDA(cudaMemcpy(t, tables, (size_t)s->n_tables * sizeof *tables, cudaMemcpyHostToDevice));
+    TRY_CUDA(cudaMemcpy(i, inputs, (size_t)s->n_inputs * sizeof *inputs, cudaMemcpyHostToDevice));
+    return cudaMemcpy(o, order, (size_t)s->n_inputs * sizeof *order, cudaMemcpyHostToDevice);
+}
+
+/* --- lookup --- */
+
+enum { LOOKUP_THREADS = 256, LOOKUP_SAMPLES = 256, IN_FLIGHT = 4 };
+
+/* What one block does: one input, samples [begin, end). */
+template <class T, class O> struct lookup_job {
+    const T *weight;
+    O *out; /* column of the input in row 0 */
+    const int64_t *ids, *offsets;
+    int64_t begin, end, width;
+    int32_t dim, hotness;
+    bool mean;
+};
+
+/* Bags of one id: `lanes` lanes a row, each IN_FLIGHT rows at a time. */
+template <int V, class T, class O> __device__ __forceinline__ void lookup_single(const lookup_job<T, O> &a, int lanes)
+{
+    const int groups = LOOKUP_THREADS / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
+    for (int64_t s = a.begin + group; s < a.end; s += groups * IN_FLIGHT) {
+        const T *row[IN_FLIGHT];
+#pragma unroll
+        for (int u = 0; u < IN_FLIGHT; u++) {
+            int64_t at = s + u * groups;
+            row[u] = a.weight + (at < a.end ? __ldg(a.ids + at) : 0) * a.dim;
+        }
+        for (int c = first; c < a.dim; c += lanes * V) {
+            vec<V> v[IN_FLIGHT];
+#pragma unroll
+            for (int u = 0; u < IN_FLIGHT; u++)
+                if (s + u * groups < a.end) v[u] = load_vec<V>(row[u] + c);
+#pragma unroll
+            for (int u = 0; u < IN_FLIGHT; u++)
+                if (s + u * groups < a.end) store_vec(a.out + (s + u * groups) * a.width + c, v[u]);
+        }
+    }
+}
+
+/* Bags of any length: one bag at a time, its rows added in order. */
+template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled(const lookup_job<T, O> &a, int lanes)
+{
+    const int groups = LOOKUP_THREADS / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
+    for (int64_t s = a.begin + group; s < a.end; s += groups) {
+        const int64_t begin = a.offsets ? a.offsets[s] : s * a.hotness,
+                      end = a.offsets ? a.offsets[s + 1] : begin + a.hotness;
+        const float by = a.mean && end > begin ? 1.0f / (float)(end - begin) : 1.0f;
+        for (int c = first; c < a.dim; c += lanes * V) {
+            vec<V> sum = zero_vec<V>();
+            for (int64_t i = begin; i < end; i += IN_FLIGHT) {
+                vec<V> v[IN_FLIGHT];
+#pragma unroll
+                for (int u = 0; u < IN_FLIGHT; u++)
+                    v[u] = i + u < end ? load_vec<V>(a.weight + __ldg(a.ids + i + u) * a.dim + c) : zero_vec<V>();
+#pragma unroll
+                for (int u = 0; u < IN_FLIGHT; u++)
+#pragma unroll
+                    for (int k = 0; k < V; k++) sum.v[k] += v[u].v[k];
+            }
+#pragma unroll
+            for (int k = 0; k < V; k++) sum.v[k] *= by;
+            store_vec(a.out + s * a.width + c, sum);
+        }
+    }
+}
+
+template <int V, class T, class O> __device__ __forceinline__ void lookup_input(const lookup_job<T, O> &a)
+{
+    const int lanes = lanes_for(a.dim, V);
+    if (a.hotness == 1 && !a.offsets)
+        lookup_single<V>(a, lanes);
+    else
+        lookup_pooled<V>(a, lanes);
+}
+
+/* Block k: input k mod n_inputs, the next LOOKUP_SAMPLES samples for each n_inputs blocks. Moves, per bag of one id, a
+ * row of the table and a row of O. */
+template <class T, class O>
+__global__ void __launch_bounds__(LOOKUP_THREADS)
+    lookup_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, O *out, bool aligned)
+{
+    const int j = blockIdx.x % s.n_inputs;
+    const dlrm_cuda_input in = s.inputs[j];
+    const dlrm_cuda_table *t = &s.tables[in.table];
+    lookup_job<T, O> a;
+    a.weight = (const T *)t->weight;
+    a.out = out + in.column;
+    a.ids = bags[j].ids;
+    a.offsets = bags[j].offsets;
+    a.begin = (int64_t)(blockIdx.x / s.n_inputs) * LOOKUP_SAMPLES;
+    a.end = a.begin + LOOKUP_SAMPLES < B ? a.begin + LOOKUP_SAMPLES : B;
+    a.width = s.width;
+    a.dim = t->dim;
+    a.hotness = in.hotness;
+    a.mean = in.mean;
+    if (aligned && a.dim % 4 == 0 && in.column % 4 == 0)
+        lookup_input<4>(a);
+    else
+        lookup_input<1>(a);
+}
+
+cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out, dlrm_dtype type,
+                             cudaStream_t stream)
+{
+    if (B == 0 || s->n_inputs == 0) return cudaSuccess;
+    const bool aligned = s->width % 4 == 0 && aligned_to(out, 4 * storage_bytes(type));
+    const unsigned blocks = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->n_inputs);
+    WITH_TYPE(s->dtype, T, WITH_TYPE(type, O, (lookup_kernel<T, O><<<blocks, LOOKUP_THREADS, 0, stream>>>(
+                                                  *s, bags, B, (O *)out, aligned))));
+    return cudaGetLastError();
+}

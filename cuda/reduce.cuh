@@ -1,0 +1,129 @@
+/* What the kernels share: V elements at a time in any storage type, rounding, sums over lanes. */
+#pragma once
+#include "base/rng.h"
+#include "cuda/check.h"
+
+/* V neighbouring elements of a row, as fp32. */
+template <int V> struct vec {
+    float v[V];
+};
+
+template <int V> __device__ __forceinline__ vec<V> zero_vec()
+{
+    vec<V> a;
+#pragma unroll
+    for (int i = 0; i < V; i++) a.v[i] = 0;
+    return a;
+}
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+
+template <class T> __device__ __forceinline__ T from_float(float x);
+template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
+template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half_rn(x); }
+
+/* Four elements take one load of 16 or 8 bytes: the address must be a multiple of that. */
+template <int V, class T> __device__ __forceinline__ vec<V> load_vec(const T *p)
+{
+    vec<V> a;
+    if constexpr (V == 1) {
+        a.v[0] = to_float(*p);
+    } else if constexpr (sizeof(T) == 4) {
+        float4 x = *(const float4 *)p;
+        a.v[0] = x.x, a.v[1] = x.y, a.v[2] = x.z, a.v[3] = x.w;
+    } else {
+        uint2 x = *(const uint2 *)p;
+        T t[4];
+        memcpy(t, &x, sizeof x);
+#pragma unroll
+        for (int i = 0; i < 4; i++) a.v[i] = to_float(t[i]);
+    }
+    return a;
+}
+
+template <int V, class T> __device__ __forceinline__ void store_vec(T *p, vec<V> a)
+{
+    if constexpr (V == 1) {
+        *p = from_float<T>(a.v[0]);
+    } else if constexpr (sizeof(T) == 4) {
+        *(float4 *)p = make_float4(a.v[0], a.v[1], a.v[2], a.v[3]);
+    } else {
+        T t[4];
+        uint2 x;
+#pragma unroll
+        for (int i = 0; i < 4; i++) t[i] = from_float<T>(a.v[i]);
+        memcpy(&x, t, sizeof x);
+        *(uint2 *)p = x;
+    }
+}
+
+/* Rounds up or down with probabilities that keep the mean; `bits` are random. Infinities and NaN pass; beyond the
+ * largest finite number it is that number. */
+__device__ __forceinline__ __nv_bfloat16 round_randomly(float x, uint32_t bits, __nv_bfloat16)
+{
+    uint32_t u = __float_as_uint(x);
+    if (isfinite(x)) {
+        uint32_t r = u + (bits >> 16);
+        u = (r & 0x7F800000) == 0x7F800000 ? (u & 0x80000000) | 0x7F7F0000 : r;
+    } else if (isnan(x)) {
+        u = 0x7FC00000;
+    }
+    return __ushort_as_bfloat16((unsigned short)(u >> 16));
+}
+
+__device__ __forceinline__ __half round_randomly(float x, uint32_t bits, __half)
+{
+    if (!isfinite(x)) return __float2half_rn(x);
+    if (fabsf(x) < 0x1p-14f) { /* subnormal: multiples of 2^-24 */
+        float steps = floorf(fabsf(x) * 0x1p24f + dlrm_unit_float(bits));
+        return __float2half_rn(copysignf(steps * 0x1p-24f, x));
+    }
+    float y = __uint_as_float(__float_as_uint(x) + (bits >> 19));
+    return __float2half_rn(__uint_as_float(__float_as_uint(fminf(fmaxf(y, -65504.0f), 65504.0f)) & 0xFFFFE000u));
+}
+
+__device__ __forceinline__ float round_randomly(float x, uint32_t, float) { return x; }
+
+/* As store_vec, rounding T by random bits of (seed, stream, element): `element` is the index of the first. */
+template <int V, class T>
+__device__ __forceinline__ void store_vec_randomly(T *p, vec<V> a, uint64_t seed, uint64_t stream, int64_t element)
+{
+    if constexpr (sizeof(T) == 4) {
+        store_vec<V, T>(p, a);
+    } else {
+        dlrm_u32x4 r = dlrm_philox(seed, stream, (uint64_t)element >> 2);
+        if constexpr (V == 1) {
+            *p = round_randomly(a.v[0], r.v[element & 3], T());
+        } else {
+            T t[4];
+            uint2 x;
+#pragma unroll
+            for (int i = 0; i < 4; i++) t[i] = round_randomly(a.v[i], r.v[i], T());
+            memcpy(&x, t, sizeof x);
+            *(uint2 *)p = x;
+        }
+    }
+}
+
+/* Sum over `lanes` (a power of two) neighbouring lanes; all of `mask` call; every lane gets it. The tree is fixed. */
+template <class F> __device__ __forceinline__ F sum_over_lanes(F x, int lanes, unsigned mask)
+{
+    for (int d = lanes / 2; d; d /= 2) x += __shfl_xor_sync(mask, x, d);
+    return x;
+}
+
+/* Sum over a block of THREADS; thread 0 gets it. */
+template <int THREADS> __device__ __forceinline__ double sum_over_block(double x)
+{
+    __shared__ double part[THREADS / 32];
+    x = sum_over_lanes(x, 32, ~0u);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = 0;
+    if (threadIdx.x == 0)
+        for (int i = 0; i < THREADS / 32; i++) x += part[i];
+    return x;
+}

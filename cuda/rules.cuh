@@ -1,0 +1,47 @@
+/* The update rules (backend.h, dlrm_rule), element by element, and their names as template arguments. */
+#pragma once
+#include "cuda/reduce.cuh"
+
+enum rule_kind { RULE_SGD, RULE_MOMENTUM, RULE_ADAGRAD, RULE_ROWWISE, RULE_ADAM };
+
+static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
+{
+    switch (name) {
+    case DLRM_ADAGRAD: return RULE_ADAGRAD;
+    case DLRM_ROWWISE_ADAGRAD: return RULE_ROWWISE;
+    case DLRM_ADAM: return RULE_ADAM;
+    default: return momentum ? RULE_MOMENTUM : RULE_SGD;
+    }
+}
+
+/* Arrays of state with as many elements as weights. */
+template <rule_kind KIND> __host__ __device__ constexpr int rule_states()
+{
+    return KIND == RULE_ADAM ? 2 : KIND == RULE_MOMENTUM || KIND == RULE_ADAGRAD ? 1 : 0;
+}
+
+/* With rowwise adagrad, `rate` is the row's: lr / (√a + eps); else lr. */
+template <rule_kind KIND>
+__device__ __forceinline__ void rule_apply(const dlrm_rule &r, float rate, float &w, float g, float &s0, float &s1)
+{
+    if constexpr (KIND == RULE_MOMENTUM) {
+        s0 = r.momentum * s0 + g;
+        w -= rate * s0;
+    } else if constexpr (KIND == RULE_ADAGRAD) {
+        s0 += g * g;
+        w -= rate * g / (sqrtf(s0) + r.epsilon);
+    } else if constexpr (KIND == RULE_ADAM) {
+        s0 = r.beta1 * s0 + (1 - r.beta1) * g;
+        s1 = r.beta2 * s1 + (1 - r.beta2) * (g * g);
+        w -= r.adam_rate * s0 / (sqrtf(s1) * r.adam_root + r.epsilon);
+    } else {
+        w -= rate * g;
+    }
+}
+
+template <rule_kind KIND, int V>
+__device__ __forceinline__ void rule_apply(const dlrm_rule &r, float rate, vec<V> &w, const vec<V> &g, vec<V> &s0, vec<V> &s1)
+{
+#pragma unroll
+    for (int i = 0; i < V; i++) rule_apply<KIND>(r, rate, w.v[i], g.v[i], s0.v[i], s1.v[i]);
+}

@@ -1,0 +1,329 @@
+/* The update of the rows that a batch touched: their gradients summed along the sorted list, the optimizer applied to the
+ * sums while they are in registers. Three launches: pieces of at most 32 pairs, of which most are whole runs and update
+ * their row at once; groups of up to 32 pieces of a longer run; and the groups of a run of more than 1024 pairs. The work
+ * is the same for any distribution of ids, within a factor. */
+#include "cuda/embedding.cuh"
+#include "cuda/rules.cuh"
+
+enum { UPDATE_THREADS = 256, SPAN = 512 /* pairs of a block */, UPDATE_AHEAD = 4, GROUP_THREADS = 128, GROUP_AHEAD = 8 };
+
+/* A row about to be updated. */
+template <class T> struct row_ref {
+    T *weight;
+    float *state0, *state1; /* as the rule has them */
+    uint64_t stream;        /* of random bits */
+    int64_t element;        /* index of the row's first */
+};
+
+template <class T, rule_kind KIND> __device__ __forceinline__ row_ref<T> row_of(const dlrm_cuda_table &t, int64_t row, uint64_t step)
+{
+    const int64_t element = row * t.dim;
+    row_ref<T> r = {(T *)t.weight + element, NULL, NULL, t.stream + step, element};
+    if constexpr (KIND == RULE_ROWWISE) r.state0 = t.state[0] + row;
+    if constexpr (rule_states<KIND>() > 0) r.state0 = t.state[0] + element;
+    if constexpr (rule_states<KIND>() > 1) r.state1 = t.state[1] + element;
+    return r;
+}
+
+/* V elements of a row with their state, between load and store. */
+template <int V, rule_kind KIND> struct row_part {
+    vec<V> w, s0, s1;
+};
+
+template <int V, rule_kind KIND, class T> __device__ __forceinline__ row_part<V, KIND> load_part(const row_ref<T> &r, int c)
+{
+    row_part<V, KIND> p;
+    p.w = load_vec<V>(r.weight + c);
+    if constexpr (rule_states<KIND>() > 0) p.s0 = load_vec<V>(r.state0 + c);
+    if constexpr (rule_states<KIND>() > 1) p.s1 = load_vec<V>(r.state1 + c);
+    return p;
+}
+
+template <int V, rule_kind KIND, class T>
+__device__ __forceinline__ void update_part(const dlrm_cuda_step &step, float rate, const row_ref<T> &r, int c,
+                                            row_part<V, KIND> p, const vec<V> &g)
+{
+    rule_apply<KIND>(step.embedding, rate, p.w, g, p.s0, p.s1);
+    store_vec_randomly<V>(r.weight + c, p.w, step.seed, r.stream, r.element + c);
+    if constexpr (rule_states<KIND>() > 0) store_vec<V>(r.state0 + c, p.s0);
+    if constexpr (rule_states<KIND>() > 1) store_vec<V>(r.state1 + c, p.s1);
+}
+
+template <int V> __device__ __forceinline__ double square_of(const vec<V> &g)
+{
+    double sum = 0;
+#pragma unroll
+    for (int i = 0; i < V; i++) sum += (double)g.v[i] * g.v[i];
+    return sum;
+}
+
+/* Rowwise adagrad: takes a row's sum of squares (over the lanes' shares) into its state; returns the row's rate. */
+template <class T>
+__device__ __forceinline__ float rowwise_rate(const dlrm_cuda_step &step, const row_ref<T> &r, double squares, int dim, int lanes,
+                                              unsigned mask, bool writer)
+{
+    const float a = *r.state0 + (float)(sum_over_lanes(squares, lanes, mask) / dim);
+    __syncwarp(mask); /* all have read */
+    if (writer) *r.state0 = a;
+    return step.embedding.lr / (sqrtf(a) + step.embedding.epsilon);
+}
+
+/* --- pieces --- */
+
+/* A block's pairs, decoded once. */
+struct span {
+    int64_t gradient[SPAN + PIECE]; /* element of d_pooled */
+    int64_t row[SPAN + PIECE];
+    float by[SPAN + PIECE]; /* what its gradient is multiplied by */
+    uint8_t flags[SPAN + PIECE];
+};
+
+template <class T, class G> struct update_job {
+    const dlrm_cuda_shard *shard;
+    const G *d_pooled;
+    const dlrm_cuda_step *step;
+    int64_t begin; /* first pair of the block */
+};
+
+template <int V, class G> __device__ __forceinline__ vec<V> pair_gradient(const span &p, int i, const G *d_pooled, int c)
+{
+    vec<V> g = load_vec<V>(d_pooled + p.gradient[i] + c);
+#pragma unroll
+    for (int k = 0; k < V; k++) g.v[k] *= p.by[i];
+    return g;
+}
+
+/* Sum of squares of the sum of pairs [from, to], this lane's share of it, for rows that do not fit the lanes. */
+template <int V, class G>
+__device__ double piece_squares(const span &p, int from, int to, const G *d_pooled, int dim, int first, int stride)
+{
+    double squares = 0;
+    for (int c = first; c < dim; c += stride) {
+        vec<V> sum = pair_gradient<V>(p, from, d_pooled, c);
+        for (int i = from + 1; i <= to; i++) {
+            vec<V> g = pair_gradient<V>(p, i, d_pooled, c);
+#pragma unroll
+            for (int k = 0; k < V; k++) sum.v[k] += g.v[k];
+        }
+        squares += square_of(sum);
+    }
+    return squares;
+}
+
+/* Pieces that start at pairs [begin, end) of the span, by `lanes` lanes. UPDATE_AHEAD pairs, with the rows of those that
+ * end a whole run, are loaded at once. */
+template <int V, rule_kind KIND, class T, class G>
+__device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const span &p, const dlrm_cuda_table &t, int begin,
+                                              int end, int lanes, unsigned mask)
+{
+    const int lane = threadIdx.x % lanes, stride = lanes * V;
+    int from = begin, to = end;
+    while (from < end && !(p.flags[from] & PAIR_STARTS)) from++;
+    if (from == end) return;
+    while (!(p.flags[to - 1] & PAIR_ENDS)) to++;
+    for (int c0 = 0; c0 < t.dim; c0 += stride) {
+        const int c = c0 + lane * V;
+        const bool mine = c < t.dim;
+        vec<V> sum = zero_vec<V>();
+        int start = from;
+        for (int i = from; i < to; i += UPDATE_AHEAD) {
+            vec<V> g[UPDATE_AHEAD];
+            row_ref<T> row[UPDATE_AHEAD];
+            row_part<V, KIND> part[UPDATE_AHEAD];
+            int flags[UPDATE_AHEAD];
+#pragma unroll
+            for (int u = 0; u < UPDATE_AHEAD; u++) {
+                flags[u] = i + u < to ? p.flags[i + u] : PAIR_PAD;
+                if (flags[u] & PAIR_PAD) continue;
+                g[u] = mine ? load_vec<V>(a.d_pooled + p.gradient[i + u] + c) : zero_vec<V>();
+                if (flags[u] & PAIR_ENDS && flags[u] & PAIR_WHOLE) {
+                    row[u] = row_of<T, KIND>(t, p.row[i + u], a.step->step);
+                    if (mine) part[u] = load_part<V, KIND>(row[u], c);
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < UPDATE_AHEAD; u++) {
+                if (flags[u] & PAIR_PAD) continue;
+                if (flags[u] & PAIR_STARTS) start = i + u;
+                const float by = p.by[i + u];
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    sum.v[k] = flags[u] & PAIR_STARTS ? g[u].v[k] * by : sum.v[k] + g[u].v[k] * by;
+                if (!(flags[u] & PAIR_ENDS)) continue;
+                if (!(flags[u] & PAIR_WHOLE)) {
+                    const int64_t slot = partial_slot(a.begin + start, flags[u] & PAIR_FIRST);
+                    if (mine) store_vec<V>(a.shard->partial + slot * partial_stride(*a.shard) + c, sum);
+                    continue;
+                }
+                float rate = a.step->embedding.lr;
+                if constexpr (KIND == RULE_ROWWISE) {
+                    if (c0 == 0) {
+                        double squares = t.dim <= stride ? square_of(sum)
+                                                         : piece_squares<V>(p, start, i + u, a.d_pooled, t.dim, lane * V, stride);
+                        rate = rowwise_rate(*a.step, row[u], squares, t.dim, lanes, mask, lane == 0);
+                    } else {
+                        rate /= sqrtf(*row[u].state0) + a.step->embedding.epsilon;
+                    }
+                }
+                if (mine) update_part<V, KIND>(*a.step, rate, row[u], c, part[u], sum);
+            }
+        }
+        __syncwarp(mask);
+    }
+}
+
+/* The part of a block's pairs that belongs to table t: `lanes` lanes a row, each group of lanes an equal run of pairs. */
+template <rule_kind KIND, class T, class G>
+__device__ __forceinline__ void update_table(const update_job<T, G> &a, const span &p, const dlrm_cuda_table &t, int begin,
+                                             int end, bool aligned)
+{
+    const int V = aligned ? 4 : 1, lanes = lanes_for(t.dim, V), group = threadIdx.x / lanes;
+    const int share = SPAN / (UPDATE_THREADS / lanes);
+    const unsigned mask = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 / lanes * lanes);
+    const int from = begin + group * share;
+    if (from >= end) return;
+    const int to = from + share < end ? from + share : end;
+    if (aligned)
+        update_pieces<4, KIND>(a, p, t, from, to, lanes, mask);
+    else
+        update_pieces<1, KIND>(a, p, t, from, to, lanes, mask);
+}
+
+/* Per pair: reads 13 bytes of the list and a gradient; per whole run: reads and writes a row and its state. */
+template <class T, class G, rule_kind KIND>
+__global__ void __launch_bounds__(UPDATE_THREADS)
+    pieces_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted sorted,
+                  const G *d_pooled, bool aligned, const dlrm_cuda_step *step)
+{
+    __shared__ span p;
+    __shared__ int first_table;
+    if (step->skip) return;
+    const int64_t n = B * s.pairs, begin = (int64_t)blockIdx.x * SPAN;
+    const int count = (int)(n - begin < SPAN ? n - begin : SPAN);
+    for (int i = threadIdx.x; i < SPAN + PIECE && begin + i < n; i += UPDATE_THREADS) {
+        const uint32_t bag = sorted.bags[begin + i];
+        p.flags[i] = sorted.flags[begin + i];
+        if (bag == PAD_BAG) continue;
+        const int64_t sample = bag / (uint32_t)s.n_inputs;
+        const int j = bag % (uint32_t)s.n_inputs;
+        const dlrm_cuda_input in = s.inputs[j];
+        const int64_t key = s.wide_keys ? ((const int64_t *)sorted.keys)[begin + i] : ((const uint32_t *)sorted.keys)[begin + i];
+        p.row[i] = key - s.tables[in.table].first_key;
+        p.gradient[i] = sample * s.width + in.column;
+        p.by[i] = step->unscale;
+        if (in.mean) p.by[i] *= 1.0f / (float)(bag_begin(in, bags[j], sample + 1) - bag_begin(in, bags[j], sample));
+    }
+    for (int t = threadIdx.x; t < s.n_tables; t += UPDATE_THREADS) {
+        const int64_t first = B * s.tables[t].first_pair;
+        if (first <= begin && begin < first + B * s.tables[t].pairs) first_table = t;
+    }
+    __syncthreads();
+    const update_job<T, G> a = {&s, d_pooled, step, begin};
+    for (int t = first_table; t < s.n_tables; t++) {
+        const dlrm_cuda_table table = s.tables[t];
+        const int64_t from = B * table.first_pair - begin, to = from + B * table.pairs;
+        if (from >= count) break;
+        bool vectors = aligned && table.dim % 4 == 0;
+        for (int k = 0; k < table.n_inputs; k++) vectors &= s.inputs[s.order[table.first_input + k]].column % 4 == 0;
+        update_table<KIND>(a, p, table, from < 0 ? 0 : (int)from, to < count ? (int)to : count, vectors);
+    }
+}
+
+/* --- groups and totals --- */
+
+/* Adds up the partial sums of a run, `step` pairs apart, and either updates the row or keeps the sum. One warp. */
+template <int V, rule_kind KIND, class T>
+__device__ __forceinline__ void add_up(const dlrm_cuda_shard &s, const dlrm_cuda_run &run, int64_t distance,
+                                       const dlrm_cuda_table &t, const row_ref<T> &row, const dlrm_cuda_step &step, int lane)
+{
+    const int64_t stride = partial_stride(s);
+    float *kept = s.partial + partial_slot(run.at, run.first) * stride;
+    const float *others = s.partial + partial_slot(run.at, false) * stride;
+    auto sum_at = [&](int c) {
+        vec<V> sum = load_vec<V>(kept + c);
+        for (int i = 1; i < run.count; i += GROUP_AHEAD) {
+            vec<V> x[GROUP_AHEAD];
+#pragma unroll
+            for (int u = 0; u < GROUP_AHEAD; u++)
+                if (i + u < run.count) x[u] = load_vec<V>(others + (i + u) * (distance / PIECE * 2) * stride + c);
+#pragma unroll
+            for (int u = 0; u < GROUP_AHEAD; u++)
+                if (i + u < run.count)
+#pragma unroll
+                    for (int k = 0; k < V; k++) sum.v[k] += x[u].v[k];
+        }
+        return sum;
+    };
+    float rate = step.embedding.lr;
+    if constexpr (KIND == RULE_ROWWISE)
+        if (run.last) {
+            double squares = 0;
+            for (int c = lane * V; c < t.dim; c += 32 * V) squares += square_of(sum_at(c));
+            rate = rowwise_rate(step, row, squares, t.dim, 32, ~0u, lane == 0);
+        }
+    for (int c = lane * V; c < t.dim; c += 32 * V) {
+        const vec<V> sum = sum_at(c);
+        if (run.last)
+            update_part<V, KIND>(step, rate, row, c, load_part<V, KIND>(row, c), sum);
+        else
+            store_vec<V>(kept + c, sum);
+    }
+}
+
+/* One warp a run, as many as *n_runs says. Reads 4 bytes per element and partial sum. */
+template <class T, rule_kind KIND>
+__global__ void __launch_bounds__(GROUP_THREADS)
+    runs_kernel(const dlrm_cuda_shard s, const dlrm_cuda_sorted sorted, const dlrm_cuda_run *runs, const int32_t *n_runs,
+                int64_t distance, const dlrm_cuda_step *step)
+{
+    if (step->skip) return;
+    const int lane = threadIdx.x % 32, warps = gridDim.x * (GROUP_THREADS / 32);
+    for (int k = (blockIdx.x * GROUP_THREADS + threadIdx.x) / 32; k < *n_runs; k += warps) {
+        const dlrm_cuda_run run = runs[k];
+        const dlrm_cuda_table t = s.tables[s.inputs[sorted.bags[run.at] % (uint32_t)s.n_inputs].table];
+        const int64_t key = s.wide_keys ? ((const int64_t *)sorted.keys)[run.at] : ((const uint32_t *)sorted.keys)[run.at];
+        const row_ref<T> row = row_of<T, KIND>(t, key - t.first_key, step->step);
+        if (t.dim % 4 == 0)
+            add_up<4, KIND>(s, run, distance, t, row, *step, lane);
+        else
+            add_up<1, KIND>(s, run, distance, t, row, *step, lane);
+    }
+}
+
+template <class T, class G, rule_kind KIND>
+static cudaError_t launch(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted *sorted,
+                          const void *d_pooled, bool aligned, const dlrm_cuda_step *step, cudaStream_t stream)
+{
+    const int64_t n = B * s->pairs;
+    pieces_kernel<T, G, KIND><<<(unsigned)ceil_div(n, SPAN), UPDATE_THREADS, 0, stream>>>(*s, bags, B, *sorted,
+                                                                                          (const G *)d_pooled, aligned, step);
+    TRY_CUDA(cudaGetLastError());
+    if (n > PIECE)
+        runs_kernel<T, KIND><<<blocks_for(n, PIECE * GROUP_THREADS / 32, 2048), GROUP_THREADS, 0, stream>>>(
+            *s, *sorted, sorted->groups, &sorted->counts[0], PIECE, step);
+    TRY_CUDA(cudaGetLastError());
+    if (n > GROUP)
+        runs_kernel<T, KIND><<<blocks_for(n, GROUP * GROUP_THREADS / 32, 512), GROUP_THREADS, 0, stream>>>(
+            *s, *sorted, sorted->tops, &sorted->counts[1], GROUP, step);
+    return cudaGetLastError();
+}
+
+cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted *sorted,
+                             const void *d_pooled, dlrm_dtype type, dlrm_optimizer_name name, bool momentum,
+                             const dlrm_cuda_step *step, cudaStream_t stream)
+{
+    if (B * s->pairs == 0) return cudaSuccess;
+    const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * storage_bytes(type));
+    cudaError_t result = cudaSuccess;
+#define LAUNCH(KIND)                                                                                                   \
+    WITH_TYPE(s->dtype, T, WITH_TYPE(type, G, (result = launch<T, G, KIND>(s, bags, B, sorted, d_pooled, aligned, step, stream))))
+    switch (rule_of(name, momentum)) {
+    case RULE_SGD: LAUNCH(RULE_SGD); break;
+    case RULE_MOMENTUM: LAUNCH(RULE_MOMENTUM); break;
+    case RULE_ADAGRAD: LAUNCH(RULE_ADAGRAD); break;
+    case RULE_ROWWISE: LAUNCH(RULE_ROWWISE); break;
+    case RULE_ADAM: LAUNCH(RULE_ADAM); break;
+    }
+#undef LAUNCH
+    return result;
+}
