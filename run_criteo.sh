@@ -1,0 +1,232 @@
+#!/usr/bin/env bash
+# Trains a DLRM on Criteo's rows, from a fresh clone on Debian or Ubuntu: installs what is missing, builds, converts,
+# trains, evaluates.
+#
+#   ./run_criteo.sh [DATA_DIR] [key.path=value ...]
+#
+# DATA_DIR holds Criteo's Kaggle set (train.txt) or its Terabyte set (day_0 ... day_23), plain or .gz. Without it, rows in
+# the same format are generated, with labels of a planted model. key.path=value goes to dlrm-train and overrides its config:
+# configs/criteo_demo.yaml, criteo_kaggle.yaml or criteo_terabyte.yaml. Everything made lies in criteo_run/, which may be a
+# link to a larger disk. What an earlier run finished is not done again.
+set -euo pipefail
+called_from=$PWD
+cd "$(dirname "$0")"
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
+
+usage() {
+    sed -n '5s/^# *//p; 7,10s/^# //p' "${BASH_SOURCE[0]}"
+}
+bad_arguments() {
+    say "run_criteo.sh: $*" >&2
+    usage >&2
+    exit 2
+}
+
+data_dir='' overrides=()
+for arg; do
+    case $arg in
+    -h | --help) usage && exit 0 ;;
+    -*) bad_arguments "unknown option '$arg'" ;;
+    *)
+        if [[ $arg == *=* && ! -d $arg && ! -d $called_from/$arg ]]; then
+            overrides+=("$arg")
+            continue
+        fi
+        [ -z "$data_dir" ] || bad_arguments "two data folders, '$data_dir' and '$arg'"
+        [ -n "$arg" ] || bad_arguments "an empty argument"
+        data_dir=$arg
+        ;;
+    esac
+done
+if [ -n "$data_dir" ]; then
+    [ -d "$data_dir" ] || data_dir=$called_from/$data_dir
+    [ -d "$data_dir" ] || bad_arguments "no folder '${data_dir#"$called_from/"}'"
+    data_dir=$(cd "$data_dir" && pwd)
+fi
+
+# --- children: a signal to this script ends the one that runs -----------------------------------------------------------
+child=''
+forward() {
+    trap '' TERM INT
+    if [ -n "$child" ]; then
+        kill -TERM "$child" 2>/dev/null || true
+        wait "$child" || true
+    fi
+    say "run_criteo.sh: stopped; the same command goes on from the last finished stage" >&2
+    exit "$1"
+}
+trap 'forward 143' TERM
+trap 'forward 130' INT
+attend() {
+    "$@" &
+    child=$!
+    local rc=0
+    wait "$child" || rc=$?
+    child=''
+    return $rc
+}
+
+# --- stages -------------------------------------------------------------------------------------------------------------
+# A stage leaves FILE.stamp with what it was made from; it is done again when that has changed.
+finished() { [ -e "$1" ] && [ "$(cat "$1.stamp" 2>/dev/null)" = "$2" ]; }
+stamp() { printf '%s\n' "$2" >"$1.stamp"; }
+
+build_release() {
+    local log=build/run_criteo.log
+    mkdir -p build
+    say "Building a release in build/ ..."
+    if ! { [ -e build/build.ninja ] || attend meson setup build --buildtype=release; } >"$log" 2>&1 ||
+        ! attend ninja -C build src/dlrm-train data_tools/dlrm_data >>"$log" 2>&1; then
+        tail -n 30 "$log" >&2
+        die "the build failed (all of its output: $log)"
+    fi
+}
+
+# Bytes as people read them.
+human() { numfmt --to=iec --suffix=B --format='%.1f' "$1"; }
+duration() {
+    if [ "$1" -lt 120 ]; then
+        echo "$1 s"
+    elif [ "$1" -lt 7200 ]; then
+        echo "$(($1 / 60)) min"
+    else
+        echo "$(($1 / 3600)) h"
+    fi
+}
+
+# The last number called KEY of the events of that kind in a run's log.
+logged() { sed -n "/\"event\":\"$1\"/s/.*\"$2\":\(-\{0,1\}[0-9][0-9.e+-]*\).*/\1/p" "$run_log" | tail -n 1; }
+
+find_inputs() {
+    local file n
+    if [ -e "$data_dir/train.txt" ] || [ -e "$data_dir/train.txt.gz" ]; then
+        set=kaggle
+        compgen -G "$data_dir/day_*" >/dev/null && die "$data_dir has both train.txt and day_* files: which set is it?"
+        inputs=("$data_dir/train.txt")
+        [ -e "${inputs[0]}" ] || inputs[0]+=.gz
+        return
+    fi
+    set=terabyte
+    for n in {0..23}; do
+        file=$data_dir/day_$n
+        [ -e "$file" ] || file+=.gz
+        [ ! -e "$file" ] || inputs+=("$file")
+    done
+    [ ${#inputs[@]} -gt 0 ] || die "$data_dir has neither train.txt (Kaggle) nor day_0 ... day_23 (Terabyte), nor these as .gz"
+    [ ${#inputs[@]} -gt 1 ] || die "$data_dir has one day only, ${inputs[0]##*/}: the last day given is held back for the evaluation"
+    [ ${#inputs[@]} = 24 ] || say "Note: ${#inputs[@]} of the 24 days are here; the last one of them is for the evaluation."
+}
+
+# Bytes of text in the inputs; a .gz holds about 3.2 times its size.
+text_bytes() {
+    local file size total=0
+    for file in "${inputs[@]}"; do
+        size=$(stat -L -c %s "$file")
+        case $file in *.gz) size=$((size * 16 / 5)) ;; esac
+        total=$((total + size))
+    done
+    echo "$total"
+}
+
+# What the conversion and the training need. Refuses where the disk is too small.
+estimate() {
+    local text sample=$out/sample run_log=$out/sample/run.jsonl start free seconds
+    text=$(text_bytes)
+    free=$(($(df -Pk "$out" | awk 'NR == 2 { print $4 }') * 1024))
+    say "Criteo $set, about $(human "$text") of text in ${#inputs[@]} file(s)"
+    say "  disk:   about $(human "$text") while converting, $(human $((text * 2 / 5))) afterwards; free in criteo_run/: $(human "$free")"
+    say "  memory: weights of $weights over all ranks; free: $(awk '/^MemAvailable/ { print int($2 / 1e6) }' /proc/meminfo) GB"
+    [ "$text" -le "$free" ] || die "the disk is too small: make criteo_run a link to a folder with $(human "$text") free"
+
+    # Times are measured on the first rows.
+    rm -rf "$sample"
+    mkdir -p "$sample"
+    { gzip -cdf "${inputs[0]}" 2>/dev/null || true; } | head -n 200000 >"$sample/train.txt" # which closes the pipe early
+    start=$(date +%s%N)
+    quietly "$sample/log" "$dlrm_data" convert "$sample/train.txt" --out "$sample/data" "${convert_options[@]}"
+    # All rows together have dictionaries beyond the caches, and shuffle through the disk: twice the time.
+    seconds=$(awk -v ns=$(($(date +%s%N) - start)) -v text="$text" -v part="$(stat -c %s "$sample/train.txt")" \
+        'BEGIN { printf "%d", 2 * ns * 1e-9 * text / part }')
+    say "  time:   about $(duration "$seconds") to convert"
+    quietly "$sample/log" "${launch[@]}" "$config" "${overrides[@]}" train.steps=10 data.path="$sample/data" log.jsonl="$run_log" \
+        eval.every_epoch=false eval.every_steps=0 eval.target_auc=null log.progress=false
+    seconds=$(awk -v ms="$(logged end step_ms_median)" -v batch="$(logged start batch_size)" -v rows=$((text / 240)) \
+        'BEGIN { printf "%d", ms / 1000 * rows / batch }')
+    say "          about $(duration "$seconds") for one pass of training on ${launch[2]} rank(s) of this machine"
+    rm -rf "$sample"
+}
+
+# quietly LOG COMMAND...: runs it; what it said is shown only where it fails.
+quietly() {
+    local log=$1
+    shift
+    attend "$@" >"$log" 2>&1 && return
+    tail -n 15 "$log" >&2
+    die "failed: $*"
+}
+
+# --- the run --------------------------------------------------------------------------------------------------------------
+setup build
+mpi_environment
+inputs=() set=demo weights='' convert_options=(--shuffle 1)
+[ -z "$data_dir" ] || find_inputs
+case $set in
+kaggle) weights='2.2 GB' ;;
+terabyte) weights='96 GB (with all days)' convert_options+=(--cap 40000000) ;;
+esac
+out=criteo_run/$set config=configs/criteo_$set.yaml data=criteo_run/$set/data run_log=criteo_run/$set/run.jsonl
+dlrm_data=build/data_tools/dlrm_data
+mkdir -p "$out"
+build_release
+
+# All GPUs if this build can use them; else two ranks share the cores.
+ranks=$(($(cores) > 1 ? 2 : 1))
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(($(cores) / ranks))}
+if build/src/dlrm-train --version | grep -q CUDA && have nvidia-smi; then
+    gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
+    [ "$gpus" = 0 ] || ranks=$gpus
+fi
+launch=(mpirun -n "$ranks" build/src/dlrm-train)
+
+if [ $set = demo ]; then
+    inputs=("$out/train.txt")
+    made="1200000 rows, seed 1, $("$dlrm_data" --version)"
+    say "No data folder given: training on 1.2 M generated rows in Criteo's format, whose labels come from a planted model."
+    say "The real sets are Criteo's: train.txt of Kaggle's Display Advertising Challenge (kaggle.com/c/criteo-display-ad-challenge),"
+    say "and the Terabyte Click Logs, day_0 ... day_23 (huggingface.co/datasets/criteo/CriteoClickLogs). Then: ./run_criteo.sh FOLDER"
+    if ! finished "${inputs[0]}" "$made"; then
+        attend "$dlrm_data" synth --shape kaggle --rows 1200000 --test-fraction 0.142857 --seed 1 --out "${inputs[0]}" >"$out/synth.log"
+        cat "$out/synth.log"
+        stamp "${inputs[0]}" "$made"
+    fi
+fi
+
+made=$(stat -L -c '%n %s %Y' "${inputs[@]}" && echo "${convert_options[@]}")
+if ! finished "$data" "$made"; then
+    [ $set = demo ] || estimate
+    say "Converting to $data/ ..."
+    rm -rf "$data" "$data.partial"
+    attend "$dlrm_data" convert "${inputs[@]}" --out "$data" "${convert_options[@]}"
+    stamp "$data" "$made"
+fi
+
+for arg in "${overrides[@]}"; do
+    case $arg in log.jsonl=*) run_log=${arg#*=} ;; esac
+done
+command=("${launch[@]}" "$config" "log.jsonl=$run_log" "${overrides[@]}")
+# mpirun gives ranks a terminal even where it has none itself.
+[ -t 1 ] || command+=(log.progress=false)
+say "OMP_NUM_THREADS=$OMP_NUM_THREADS ${command[*]}"
+attend "${command[@]}" || {
+    rc=$?
+    say "run_criteo.sh: training ended with exit status $rc" >&2
+    exit $rc
+}
+
+say
+say "loss            $(logged eval loss)"
+say "AUC             $(logged eval auc)$([ $set != demo ] || sed -n 's/^planted AUC, test rows: \([0-9.]*\).*/   (planted model: \1, the bound)/p' "$out/synth.log")"
+say "median step     $(logged end step_ms_median) ms"
+say "throughput      $(logged end samples_per_s) samples/s"
+say "log             $run_log"
