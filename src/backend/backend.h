@@ -238,11 +238,14 @@ static inline int dlrm_pitch(const dlrm_backend *be, int width)
 typedef struct dlrm_backend_args {
     int threads;   /* of this rank, CPU */
     bool pinned;   /* see above */
-    int max_width; /* largest layer input */
+    int max_width; /* largest layer input or output */
     int max_leaves;
     int max_slots, max_vector; /* of an interaction: slots, widest slot */
     dlrm_dtype precision;      /* fp32, tf32, bf16 or fp16 */
     int device;                /* CUDA: which GPU */
+    int64_t max_batch;         /* largest B */
+    int dense_features;
+    uint64_t seed;             /* of random roundings */
 } dlrm_backend_args;
 
 /* precision: fp32 alone. */

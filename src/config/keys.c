@@ -7,7 +7,11 @@
 /* What a row or a name says that cannot be had yet; BUILT in its place makes it work. */
 #define BUILT NULL
 #define NOT_BUILT "not available in this build"
-#define NO_CUDA "this build has no CUDA"
+#ifdef DLRM_CUDA
+#define ON_GPU BUILT
+#else
+#define ON_GPU "this build has no CUDA"
+#endif
 
 #define REQUIRED NULL
 #define OR_NULL(value) .nullable = true, .off = (value)
@@ -64,7 +68,7 @@
 
 static const dlrm_key_name devices[] = {{"auto", DLRM_DEVICE_AUTO, BUILT},
                                         {"cpu", DLRM_DEVICE_CPU, BUILT},
-                                        {"cuda", DLRM_DEVICE_CUDA, NO_CUDA},
+                                        {"cuda", DLRM_DEVICE_CUDA, ON_GPU},
                                         {NULL, 0, NULL}};
 static const dlrm_key_name interactions[] = {{"dot", DLRM_DOT, BUILT},
                                              {"cat", DLRM_CAT, BUILT},
@@ -78,8 +82,8 @@ static const dlrm_key_name optimizers[] = {{"sgd", DLRM_SGD, BUILT},
                                            {"adam", DLRM_ADAM, BUILT},
                                            {NULL, 0, NULL}};
 static const dlrm_key_name precisions[] = {{"fp32", DLRM_FP32, BUILT},
-                                           {"tf32", DLRM_TF32, NOT_BUILT},
-                                           {"bf16", DLRM_BF16, NOT_BUILT},
+                                           {"tf32", DLRM_TF32, ON_GPU},
+                                           {"bf16", DLRM_BF16, ON_GPU},
                                            {"fp16", DLRM_FP16, NOT_BUILT},
                                            {NULL, 0, NULL}};
 static const dlrm_key_name storage_dtypes[] = {

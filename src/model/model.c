@@ -43,12 +43,12 @@ static int64_t most_own(const dlrm_config *cfg, const dlrm_comm *c, int64_t max_
     return leaves * ((max_batch + all - 1) / all);
 }
 
-static dlrm_status open_params(dlrm_model *m, dlrm_exchange_opener open_exchange)
+static dlrm_status open_params(dlrm_model *m)
 {
     dlrm_params *p = &m->params;
     const dlrm_optimizer_config *opt = &m->cfg->optimizer.dense;
     const bool deterministic = m->cfg->train.deterministic;
-    const int chunks = (int)m->cfg->train.deterministic_chunks, first_top = 2 * m->spec->bottom.n;
+    const int chunks = (int)m->cfg->train.deterministic_chunks;
     dlrm_cut *cut = &m->stages[0].cut;
     TRY(dlrm_params_layout(m->be, m->spec, p));
     dlrm_cut_make(0, m->comm->rank, m->comm->ranks, deterministic, chunks, cut);
@@ -58,11 +58,7 @@ static dlrm_status open_params(dlrm_model *m, dlrm_exchange_opener open_exchange
         TRY(m->be->ops->alloc(m->be, p->size, sizeof(float), "MLP optimizer state", &p->state[k]));
         m->be->ops->fill(m->be, p->state[k], p->size, dlrm_optimizer_initial(opt));
     }
-    TRY(dlrm_reduce_layout(m->comm->ranks, p->size, deterministic, chunks, &m->reduce));
-    int64_t top = first_top < p->n ? p->list[first_top].offset : p->size;
-    dlrm_exchange_args a = {.be = m->be, .comm = m->comm, .n = p->size, .n_ranges = DLRM_RANGES, .range = {0, top, p->size},
-                            .deterministic = deterministic, .chunks = chunks, .timeout_s = m->cfg->parallel.timeout_s};
-    return open_exchange(&a, &m->exchange);
+    return dlrm_reduce_layout(m->comm->ranks, p->size, deterministic, chunks, &m->reduce);
 }
 
 static dlrm_status open_stages(dlrm_model *m)
@@ -79,12 +75,12 @@ static dlrm_status open_stages(dlrm_model *m)
 }
 
 dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, dlrm_backend *be, dlrm_comm *comm,
-                            dlrm_exchange_opener open_exchange, int64_t max_batch, dlrm_model *m)
+                            int64_t max_batch, dlrm_model *m)
 {
     *m = (dlrm_model){.cfg = cfg, .spec = spec, .be = be, .comm = comm};
     m->max_own = most_own(cfg, comm, max_batch);
     TRY(dlrm_placement_make(spec, cfg->parallel.strategy, comm->ranks, &m->place));
-    TRY(open_params(m, open_exchange));
+    TRY(open_params(m));
     TRY(dlrm_mlp_open(be, spec->dense_features, spec->bottom, true, 0, m->max_own, &m->bottom));
     TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, 2 * spec->bottom.n, m->max_own, &m->top));
     TRY(dlrm_embedding_open(be, comm, spec, &m->place, &cfg->optimizer.embedding, max_batch, m->max_own, &m->emb));
@@ -93,6 +89,17 @@ dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec,
     TRY(be->ops->alloc(be, x, be->act_bytes, "interaction", &m->x));
     TRY(be->ops->alloc(be, x, be->act_bytes, "interaction's gradient", &m->dx));
     return dlrm_alloc(1 + spec->n_inputs, sizeof *m->slots, "interaction slots", &m->slots);
+}
+
+dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open)
+{
+    const dlrm_params *p = &m->params;
+    const int first_top = 2 * m->spec->bottom.n;
+    int64_t top = first_top < p->n ? p->list[first_top].offset : p->size;
+    dlrm_exchange_args a = {.be = m->be, .comm = m->comm, .n = p->size, .n_ranges = DLRM_RANGES, .range = {0, top, p->size},
+                            .deterministic = m->cfg->train.deterministic, .chunks = (int)m->cfg->train.deterministic_chunks,
+                            .timeout_s = m->cfg->parallel.timeout_s};
+    return open(&a, &m->exchange);
 }
 
 void dlrm_model_close(dlrm_model *m)

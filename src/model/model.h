@@ -47,7 +47,9 @@ typedef struct dlrm_model {
 
 /* max_batch: the largest global batch that will be trained or evaluated. `spec`, `cfg`, `be`, `comm` are borrowed. */
 dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, dlrm_backend *be, dlrm_comm *comm,
-                            dlrm_exchange_opener open_exchange, int64_t max_batch, dlrm_model *out) DLRM_MUST_USE;
+                            int64_t max_batch, dlrm_model *out) DLRM_MUST_USE;
+/* Collective, once every rank has opened its model. */
+dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open) DLRM_MUST_USE;
 void dlrm_model_close(dlrm_model *m);
 /* Initial values of a fresh run (design.md section 5). */
 dlrm_status dlrm_model_init(dlrm_model *m) DLRM_MUST_USE;

@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #ifdef DLRM_CUDA
-#include "engine.h"
+#include "cuda/engine.h"
 #endif
 
 /* What only a GPU can do. */

@@ -103,12 +103,14 @@ static int widest_vector(const dlrm_model_spec *spec)
 static dlrm_status open_model(dlrm_session *s)
 {
     const dlrm_config *cfg = &s->cfg;
+    const int64_t max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch;
     dlrm_backend_args args = {.threads = s->threads, .pinned = cfg->train.deterministic, .max_width = widest(&s->spec),
                               .max_leaves = cfg->train.deterministic ? (int)cfg->train.deterministic_chunks : 1,
                               .max_slots = 1 + s->spec.n_inputs, .max_vector = widest_vector(&s->spec),
-                              .precision = cfg->train.precision, .device = s->device};
+                              .precision = cfg->train.precision, .device = s->device, .max_batch = max_batch,
+                              .dense_features = s->spec.dense_features, .seed = (uint64_t)cfg->train.seed};
     TRY(dlrm_device_open(&args, &s->be));
-    TRY(dlrm_model_open(cfg, &s->spec, &s->be, s->comm, dlrm_device_open_exchange, s->batch > s->eval_batch ? s->batch : s->eval_batch, &s->model));
+    TRY(dlrm_model_open(cfg, &s->spec, &s->be, s->comm, max_batch, &s->model));
     return cfg->checkpoint.init_from ? DLRM_OK : dlrm_model_init(&s->model);
 }
 
@@ -116,6 +118,7 @@ dlrm_status dlrm_session_open_model(dlrm_session *s)
 {
     if (s->device < 0) TRY(dlrm_work_check_memory(s));
     TRY(dlrm_comm_agree(s->comm, open_model(s), NULL));
+    TRY(dlrm_comm_agree(s->comm, dlrm_model_open_exchange(&s->model, dlrm_device_open_exchange), NULL));
     if (!s->cfg.checkpoint.init_from) return DLRM_OK;
     return dlrm_weights_load(&s->model, s->cfg.checkpoint.init_from, s->cfg.checkpoint.name_map);
 }

@@ -1,0 +1,356 @@
+/* The CUDA backend: memory, queues, events, the op table. Ops are enqueued on two streams (compute, feed) and return at
+ * once; the host waits only where it needs a result or its memory back. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "cuda_internal.h"
+#include "engine.h"
+#include "linear_kernels.h"
+
+void cuda_die(const cuda_impl *c, const char *what, const char *why)
+{
+    char text[600];
+    snprintf(text, sizeof text, "GPU %d: %s failed: %s", c->device, what, why);
+    dlrm_error_line(text);
+    _exit(DLRM_E_RUNTIME);
+}
+
+void cuda_must(const cuda_impl *c, cudaError_t code, const char *what)
+{
+    if (code != cudaSuccess) cuda_die(c, what, cudaGetErrorString(code));
+}
+
+/* --- which GPU --- */
+
+int dlrm_cuda_devices(char *why, size_t bytes)
+{
+    int n = 0;
+    cudaError_t code = cudaGetDeviceCount(&n);
+    if (code == cudaSuccess && n > 0) return n;
+    snprintf(why, bytes, "%s", code == cudaSuccess ? "none is visible" : cudaGetErrorString(code));
+    return 0;
+}
+
+dlrm_status dlrm_cuda_check(const dlrm_config *cfg, int device)
+{
+    struct cudaDeviceProp p;
+    cudaError_t code = cudaGetDeviceProperties(&p, device);
+    if (code != cudaSuccess) return FAIL(DLRM_E_RUNTIME, "GPU %d: %s", device, cudaGetErrorString(code));
+    if (!dlrm_cuda_has_code(device))
+        return FAIL(DLRM_E_RUNTIME, "GPU %d (%s) has compute capability %d.%d, for which this build has no code; build with -Dgpu_arch=%d%d",
+                    device, p.name, p.major, p.minor, p.major, p.minor);
+    if (p.major < 8 && (cfg->train.precision == DLRM_BF16 || cfg->train.precision == DLRM_TF32))
+        return dlrm_config_fail(cfg, "train.precision", "is %s, which GPU %d (%s) cannot do; expected fp32",
+                                cfg->train.precision == DLRM_BF16 ? "bf16" : "tf32", device, p.name);
+    if (cfg->optimizer.dense.name == DLRM_ROWWISE_ADAGRAD)
+        return dlrm_config_fail(cfg, "optimizer.dense.name", "is rowwise_adagrad, which is for tables; on a GPU expected sgd, adagrad or adam");
+    if (cfg->model.top_mlp.n == 0 && cfg->train.precision == DLRM_BF16)
+        return dlrm_config_fail(cfg, "model.top_mlp", "found no layers, whose logits would be rounded to bf16; expected at least one");
+    return DLRM_OK;
+}
+
+/* --- memory --- */
+
+dlrm_status cuda_alloc(dlrm_backend *be, int64_t count, size_t size, const char *what, void *out)
+{
+    const cuda_impl *c = cuda_of(be);
+    size_t bytes, available = 0, total = 0;
+    void *p = NULL;
+    *(void **)out = NULL;
+    if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes))
+        return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot allocate %lld x %zu bytes for %s", c->device, (long long)count, size, what);
+    cudaError_t code = cudaMalloc(&p, bytes ? bytes : 1);
+    if (code != cudaSuccess) {
+        (void)cudaGetLastError();
+        cudaMemGetInfo(&available, &total);
+        return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot allocate %.3f GiB for %s (%s); %.3f of %.3f GiB are free", c->device,
+                    (double)bytes / (1 << 30), what, cudaGetErrorString(code), (double)available / (1 << 30), (double)total / (1 << 30));
+    }
+    code = cudaMemsetAsync(p, 0, bytes, c->compute.stream);
+    if (code == cudaSuccess) code = cudaStreamSynchronize(c->compute.stream); /* seen by the other queues, too */
+    if (code != cudaSuccess) return FAIL(DLRM_E_RUNTIME, "GPU %d: %s: %s", c->device, what, cudaGetErrorString(code));
+    *(void **)out = p;
+    return DLRM_OK;
+}
+
+void cuda_release(dlrm_backend *be, void *p)
+{
+    void **at = p;
+    if (*at) cuda_must(cuda_of(be), cudaFree(*at), "freeing memory");
+    *at = NULL;
+}
+
+static void cuda_upload(dlrm_backend *be, void *to, const void *from_host, size_t bytes)
+{
+    const cuda_impl *c = cuda_of(be);
+    cuda_must(c, cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, c->compute.stream), "upload");
+    cuda_must(c, cudaStreamSynchronize(c->compute.stream), "upload");
+}
+
+static void cuda_download(dlrm_backend *be, void *to_host, const void *from, size_t bytes)
+{
+    const cuda_impl *c = cuda_of(be);
+    cuda_must(c, cudaMemcpyAsync(to_host, from, bytes, cudaMemcpyDeviceToHost, c->compute.stream), "download");
+    cuda_must(c, cudaStreamSynchronize(c->compute.stream), "what ran before a download");
+}
+
+static dlrm_status cuda_pin(dlrm_backend *be, void *p, size_t bytes)
+{
+    if (bytes == 0) return DLRM_OK;
+    cudaError_t code = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
+    if (code != cudaSuccess)
+        return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot pin %zu bytes of host memory: %s", cuda_of(be)->device, bytes, cudaGetErrorString(code));
+    return DLRM_OK;
+}
+
+/* What could not be pinned, or was not, is no error here: this closes, after an error also half-opened, things. */
+static void cuda_unpin(dlrm_backend *be, void *p)
+{
+    (void)be;
+    if (cudaHostUnregister(p) != cudaSuccess) (void)cudaGetLastError();
+}
+
+const void *cuda_constant_of(const cuda_impl *c, cuda_queue *q, const void *host, size_t bytes)
+{
+    cuda_constant *oldest = &q->constants[0];
+    DLRM_ASSERT(bytes <= q->capacity);
+    q->uses++;
+    for (int i = 0; i < CONSTANTS; i++) {
+        cuda_constant *k = &q->constants[i];
+        if (k->bytes == bytes && memcmp(k->host, host, bytes) == 0) {
+            k->used = q->uses;
+            return k->device;
+        }
+        if (k->used < oldest->used) oldest = k;
+    }
+    memcpy(oldest->host, host, bytes);
+    oldest->bytes = bytes;
+    oldest->used = q->uses;
+    cuda_must(c, cudaMemcpyAsync(oldest->device, host, bytes, cudaMemcpyHostToDevice, q->stream), "upload");
+    return oldest->device;
+}
+
+static dlrm_status open_queue(dlrm_backend *be, cuda_queue *q, size_t capacity)
+{
+    q->capacity = capacity;
+    for (int i = 0; i < CONSTANTS; i++) {
+        TRY(dlrm_alloc(1, capacity, "kernel tables", &q->constants[i].host));
+        TRY(cuda_alloc(be, 1, capacity, "kernel tables", &q->constants[i].device));
+    }
+    return DLRM_OK;
+}
+
+static void close_queue(dlrm_backend *be, cuda_queue *q)
+{
+    for (int i = 0; i < CONSTANTS; i++) {
+        dlrm_free(&q->constants[i].host);
+        cuda_release(be, &q->constants[i].device);
+    }
+    if (q->stream) cudaStreamDestroy(q->stream);
+}
+
+/* --- order of the queues --- */
+
+static void cuda_feed_wait(dlrm_backend *be)
+{
+    cuda_must(cuda_of(be), cudaEventSynchronize(cuda_of(be)->copied), "copying a batch");
+}
+
+static void cuda_slot_begin(dlrm_backend *be, int slot)
+{
+    cuda_impl *c = cuda_of(be);
+    (void)slot; /* whatever was fed last is fed */
+    cuda_must(c, cudaEventRecord(c->fed, c->feed.stream), "an event");
+    cuda_must(c, cudaStreamWaitEvent(c->compute.stream, c->fed, 0), "an event");
+}
+
+static void cuda_slot_end(dlrm_backend *be, int slot)
+{
+    cuda_impl *c = cuda_of(be);
+    cuda_must(c, cudaEventRecord(c->done[slot], c->compute.stream), "an event");
+}
+
+/* Books lap `i` of the ring on its phase; waits for it if need be. */
+static void settle(cuda_impl *c, int64_t i)
+{
+    float ms = 0;
+    if (i == 0 || c->lap_phase[i % LAPS] == DLRM_PHASES) return;
+    cuda_must(c, cudaEventSynchronize(c->lap[i % LAPS]), "a step");
+    cuda_must(c, cudaEventElapsedTime(&ms, c->lap[(i - 1) % LAPS], c->lap[i % LAPS]), "timing");
+    c->seconds[c->lap_phase[i % LAPS]] += 1e-3 * ms;
+    c->lap_phase[i % LAPS] = DLRM_PHASES;
+}
+
+static void cuda_lap(dlrm_backend *be, dlrm_phase phase)
+{
+    cuda_impl *c = cuda_of(be);
+    /* the event after the one to be overwritten is measured from it */
+    if (c->laps >= LAPS) settle(c, c->laps - LAPS + 1);
+    c->lap_phase[c->laps % LAPS] = phase;
+    cuda_must(c, cudaEventRecord(c->lap[c->laps % LAPS], c->compute.stream), "an event");
+    c->laps++;
+}
+
+static void cuda_laps(dlrm_backend *be, double *seconds)
+{
+    cuda_impl *c = cuda_of(be);
+    for (int64_t i = c->laps > LAPS ? c->laps - LAPS + 1 : 1; i < c->laps; i++) settle(c, i);
+    memcpy(seconds, c->seconds, sizeof c->seconds);
+}
+
+/* --- small ops --- */
+
+static void cuda_loss(dlrm_backend *be, const dlrm_loss_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    DLRM_ASSERT(dlrm_cuda_loss_work(a->cut) <= c->loss_work_size);
+    const dlrm_cut *cut = cuda_constant_of(c, &c->compute, a->cut, sizeof *a->cut);
+    cuda_must(c, dlrm_cuda_loss(a->logits, a->labels, a->d_logits, a->scale, c->step, cut, a->cut, c->loss_work, a->loss, c->compute.stream),
+              "loss");
+}
+
+static dlrm_status cuda_weights_open(dlrm_backend *be, int64_t n, float **weights)
+{
+    cuda_impl *c = cuda_of(be);
+    c->n_weights = n;
+    TRY(cuda_alloc(be, n, sizeof(float), "MLP weights", weights));
+    c->weights = *weights;
+    if (be->act != DLRM_FP32) TRY(cuda_alloc(be, n, be->act_bytes, "MLP weights", &c->weights_copy));
+    return cuda_matmuls_weights(be, n);
+}
+
+static void cuda_weights_changed(dlrm_backend *be)
+{
+    cuda_impl *c = cuda_of(be);
+    if (c->weights_copy)
+        cuda_must(c, dlrm_cuda_convert_rows(c->weights, DLRM_FP32, c->n_weights, c->weights_copy, be->act, c->n_weights, 1, c->n_weights,
+                                            c->compute.stream), "weights");
+}
+
+static void cuda_dense_update(dlrm_backend *be, const dlrm_dense_update_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    cuda_must(c, cudaMemcpyAsync(&c->step->dense, &a->rule, sizeof a->rule, cudaMemcpyHostToDevice, c->compute.stream), "a rule");
+    cuda_must(c, dlrm_cuda_dense_update(a->n, a->w, a->g, a->state[0], a->state[1], a->rule.name, a->rule.momentum != 0, c->step,
+                                        c->weights_copy, be->act, c->compute.stream), "dense update");
+}
+
+static void cuda_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
+{
+    const cuda_impl *c = cuda_of(be);
+    cuda_must(c, dlrm_cuda_table_init(a->weight, DLRM_FP32, a->first, a->n, a->seed, a->stream, a->scale, c->compute.stream), "table init");
+}
+
+static void cuda_fill(dlrm_backend *be, float *p, int64_t n, float value)
+{
+    cuda_must(cuda_of(be), dlrm_cuda_fill(p, n, value, cuda_of(be)->compute.stream), "fill");
+}
+
+/* --- opening and closing --- */
+
+static void cuda_close(dlrm_backend *be)
+{
+    cuda_impl *c = cuda_of(be);
+    if (!c) return;
+    cudaDeviceSynchronize();
+    cuda_matmuls_close(be);
+    dlrm_free(&c->slots);
+    cuda_release(be, &c->raw_dense);
+    cuda_release(be, &c->weights_copy);
+    cuda_release(be, &c->step);
+    cuda_release(be, &c->loss_work);
+    for (int i = 0; i < LAPS; i++)
+        if (c->lap[i]) cudaEventDestroy(c->lap[i]);
+    for (int i = 0; i < DLRM_STAGES; i++)
+        if (c->done[i]) cudaEventDestroy(c->done[i]);
+    if (c->fed) cudaEventDestroy(c->fed);
+    if (c->copied) cudaEventDestroy(c->copied);
+    close_queue(be, &c->feed);
+    close_queue(be, &c->compute);
+    dlrm_free(&be->impl);
+}
+
+static const dlrm_backend_ops cuda_ops = {
+    .name = "cuda",
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .feed = cuda_feed,
+    .feed_wait = cuda_feed_wait,
+    .slot_begin = cuda_slot_begin,
+    .slot_end = cuda_slot_end,
+    .relu_mask_bytes = cuda_relu_mask_bytes,
+    .linear_forward = cuda_linear_forward,
+    .linear_backward = cuda_linear_backward,
+    .interact_forward = cuda_interact_forward,
+    .interact_backward = cuda_interact_backward,
+    .loss = cuda_loss,
+    .shard_open = cuda_shard_open,
+    .shard_close = cuda_shard_close,
+    .lookup = cuda_lookup,
+    .sort = cuda_sort,
+    .update = cuda_update,
+    .weights_open = cuda_weights_open,
+    .weights_changed = cuda_weights_changed,
+    .dense_update = cuda_dense_update,
+    .table_init = cuda_table_init,
+    .fill = cuda_fill,
+    .lap = cuda_lap,
+    .laps = cuda_laps,
+    .close = cuda_close,
+};
+
+static cudaError_t make_streams_and_events(cuda_impl *c)
+{
+    cudaError_t code = cudaSetDevice(c->device);
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&c->compute.stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&c->feed.stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess) code = cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming);
+    if (code == cudaSuccess) code = cudaEventCreateWithFlags(&c->fed, cudaEventDisableTiming);
+    for (int i = 0; i < DLRM_STAGES && code == cudaSuccess; i++) code = cudaEventCreateWithFlags(&c->done[i], cudaEventDisableTiming);
+    for (int i = 0; i < LAPS && code == cudaSuccess; i++) code = cudaEventCreate(&c->lap[i]);
+    return code;
+}
+
+static dlrm_status open_rest(dlrm_backend *be, const dlrm_backend_args *args)
+{
+    cuda_impl *c = cuda_of(be);
+    size_t slots = (size_t)args->max_slots * (sizeof(dlrm_cuda_slot) > sizeof(dlrm_cuda_bags) ? sizeof(dlrm_cuda_slot) : sizeof(dlrm_cuda_bags));
+    size_t capacity = slots > sizeof(dlrm_cut) ? slots : sizeof(dlrm_cut);
+    const dlrm_cuda_step step = {.seed = args->seed, .loss_scale = 1, .unscale = 1};
+    dlrm_cut *cut;
+    TRY(dlrm_alloc(args->max_slots, sizeof *c->slots, "interaction slots", &c->slots));
+    TRY(open_queue(be, &c->compute, capacity));
+    TRY(open_queue(be, &c->feed, capacity));
+    TRY(cuda_alloc(be, 1, sizeof *c->step, "step settings", &c->step));
+    cuda_upload(be, c->step, &step, sizeof step);
+    TRY(dlrm_alloc(1, sizeof *cut, "a cut", &cut));
+    dlrm_cut_make(args->max_batch, 0, 1, args->pinned, args->max_leaves, cut);
+    c->loss_work_size = dlrm_cuda_loss_work(cut);
+    dlrm_free(&cut);
+    TRY(cuda_alloc(be, c->loss_work_size, sizeof(double), "losses", &c->loss_work));
+    TRY(cuda_alloc(be, args->max_batch * args->dense_features, sizeof(float), "dense features", &c->raw_dense));
+    return cuda_matmuls_open(be, args);
+}
+
+dlrm_status dlrm_cuda_backend_open(const dlrm_backend_args *args, dlrm_backend *out)
+{
+    const bool low = args->precision == DLRM_BF16 || args->precision == DLRM_FP16;
+    *out = (dlrm_backend){.ops = &cuda_ops, .act = low ? args->precision : DLRM_FP32, .act_bytes = low ? 2 : 4, .row_multiple = 8};
+    TRY(dlrm_alloc(1, sizeof(cuda_impl), "CUDA backend", &out->impl));
+    cuda_impl *c = cuda_of(out);
+    c->device = args->device;
+    c->pinned = args->pinned;
+    c->precision = args->precision;
+    cudaError_t code = make_streams_and_events(c);
+    dlrm_status st = code == cudaSuccess ? open_rest(out, args) : FAIL(DLRM_E_RUNTIME, "GPU %d: %s", args->device, cudaGetErrorString(code));
+    if (st != DLRM_OK) cuda_close(out);
+    return st;
+}

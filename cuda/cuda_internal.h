@@ -1,0 +1,83 @@
+/* Inside the CUDA engine: what its C files share. */
+#pragma once
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "backend/backend.h"
+#include "kernels.h"
+
+/* Small tables that kernels read (slots of an interaction, inputs of a lookup, a cut): the same again and again. Each
+ * queue keeps those used last, so that in a steady state nothing is uploaded. */
+enum { CONSTANTS = 16 };
+typedef struct cuda_constant {
+    size_t bytes;
+    uint64_t used;
+    void *host, *device; /* [capacity] */
+} cuda_constant;
+
+typedef struct cuda_queue {
+    cudaStream_t stream;
+    cuda_constant constants[CONSTANTS];
+    size_t capacity; /* bytes of one */
+    uint64_t uses;
+} cuda_queue;
+
+enum { LAPS = 256, MAX_LAYERS = 256 };
+
+typedef struct cuda_matmuls cuda_matmuls;
+
+typedef struct cuda_impl {
+    int device;
+    bool pinned;
+    dlrm_dtype precision;
+    cuda_queue compute, feed;
+    cudaEvent_t copied;             /* host memory of the batches fed has been read */
+    cudaEvent_t fed;                /* of the slot begun last */
+    cudaEvent_t done[DLRM_STAGES];  /* a slot's batch has been worked on */
+    float *raw_dense;               /* a batch's dense features as they arrive */
+    float *weights;
+    void *weights_copy; /* in the activations' dtype; NULL: that is fp32 */
+    int64_t n_weights;
+    dlrm_cuda_step *step; /* device */
+    dlrm_cuda_slot *slots; /* [max_slots] host scratch */
+    double *loss_work;
+    int64_t loss_work_size;
+    cuda_matmuls *matmuls;
+    /* laps */
+    cudaEvent_t lap[LAPS];
+    dlrm_phase lap_phase[LAPS];
+    int64_t laps;
+    double seconds[DLRM_PHASES];
+} cuda_impl;
+
+static inline cuda_impl *cuda_of(dlrm_backend *be)
+{
+    return (cuda_impl *)be->impl;
+}
+
+/* Ends the process with a message that names the GPU and what failed. */
+void cuda_must(const cuda_impl *c, cudaError_t code, const char *what);
+__attribute__((noreturn)) void cuda_die(const cuda_impl *c, const char *what, const char *why);
+dlrm_status cuda_alloc(dlrm_backend *be, int64_t count, size_t size, const char *what, void *out) DLRM_MUST_USE;
+void cuda_release(dlrm_backend *be, void *p);
+/* Device copy of `bytes` bytes, valid for what is enqueued on this queue next. */
+const void *cuda_constant_of(const cuda_impl *c, cuda_queue *q, const void *host, size_t bytes);
+
+/* linear.c */
+dlrm_status cuda_matmuls_open(dlrm_backend *be, const dlrm_backend_args *args) DLRM_MUST_USE;
+/* There will be n weights. */
+dlrm_status cuda_matmuls_weights(dlrm_backend *be, int64_t n) DLRM_MUST_USE;
+void cuda_matmuls_close(dlrm_backend *be);
+size_t cuda_relu_mask_bytes(dlrm_backend *be, int64_t b, int width);
+void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a);
+void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a);
+
+/* vectors.c: tables and interaction */
+dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s);
+void cuda_shard_close(dlrm_backend *be, dlrm_shard *s);
+void cuda_feed(dlrm_backend *be, const dlrm_feed_args *a);
+void cuda_lookup(dlrm_backend *be, const dlrm_lookup_args *a);
+void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a);
+void cuda_update(dlrm_backend *be, const dlrm_update_args *a);
+void cuda_interact_forward(dlrm_backend *be, const dlrm_interact_args *a);
+void cuda_interact_backward(dlrm_backend *be, const dlrm_interact_args *a);

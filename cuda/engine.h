@@ -1,0 +1,13 @@
+/* What the program sees of the CUDA engine. */
+#pragma once
+#include "backend/backend.h"
+#include "comm/exchange.h"
+
+/* GPUs that this process can use; 0: why not, in words. */
+int dlrm_cuda_devices(char *why, size_t bytes);
+/* Can this GPU, with the code in this build, run what the config asks for? */
+dlrm_status dlrm_cuda_check(const dlrm_config *cfg, int device) DLRM_MUST_USE;
+/* A failing CUDA call inside an op ends the process: nothing sensible can follow. */
+dlrm_status dlrm_cuda_backend_open(const dlrm_backend_args *args, dlrm_backend *out) DLRM_MUST_USE;
+/* Collective. Over NCCL, beside the backend's compute queue. */
+dlrm_status dlrm_nccl_exchange_open(const dlrm_exchange_args *args, dlrm_exchange *out) DLRM_MUST_USE;

@@ -1,0 +1,191 @@
+/* Batches, tables and interaction of the CUDA backend: the kernels' tables made from the op's arguments. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "cuda_internal.h"
+
+/* A rank's tables on the device, and what a batch in each slot has there. */
+typedef struct shard_work {
+    dlrm_cuda_shard shard;
+    void *memory, *sort_work;
+    void *sorted_memory[DLRM_SORTED];
+    dlrm_cuda_sorted sorted[DLRM_SORTED];
+    int64_t **ids[DLRM_STAGES], **offsets[DLRM_STAGES]; /* [n_inputs]; offsets NULL where hotness is fixed */
+    dlrm_cuda_bags *bags; /* [n_inputs] host scratch */
+} shard_work;
+
+/* --- tables --- */
+
+static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work *w)
+{
+    dlrm_cuda_table *tables = NULL;
+    dlrm_cuda_input *inputs = NULL;
+    int32_t *order = NULL;
+    cudaError_t code;
+    dlrm_status st;
+    TRY_TO(done, st, dlrm_alloc(s->n_tables, sizeof *tables, "tables", &tables));
+    TRY_TO(done, st, dlrm_alloc(s->n_inputs, sizeof *inputs, "tables", &inputs));
+    TRY_TO(done, st, dlrm_alloc(s->n_inputs, sizeof *order, "tables", &order));
+    for (int t = 0; t < s->n_tables; t++) {
+        const dlrm_table_shard *from = &s->tables[t];
+        tables[t] = (dlrm_cuda_table){.weight = from->weight, .state = {from->state[0], from->state[1]}, .rows = from->rows, .dim = from->dim,
+                                      .stream = (uint64_t)t};
+    }
+    for (int j = 0; j < s->n_inputs; j++) {
+        const dlrm_shard_input *from = &s->inputs[j];
+        inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .column = from->column, .variable = from->variable,
+                                      .mean = from->mean};
+    }
+    code = dlrm_cuda_shard_plan(s->n_tables, tables, s->n_inputs, inputs, order, DLRM_FP32, s->width, s->max_batch, &w->shard);
+    if (code != cudaSuccess) {
+        st = FAIL(DLRM_E_INPUT, "a batch of %lld samples has more ids than 32 bits count; a smaller batch or more ranks are needed",
+                  (long long)s->max_batch);
+        goto done;
+    }
+    TRY_TO(done, st, cuda_alloc(be, 1, w->shard.shard_bytes, "tables' work space", &w->memory));
+    TRY_TO(done, st, cuda_alloc(be, 1, w->shard.work_bytes, "sorted ids", &w->sort_work));
+    code = dlrm_cuda_shard_bind(&w->shard, tables, inputs, order, w->memory);
+    if (code != cudaSuccess) st = FAIL(DLRM_E_RUNTIME, "GPU %d: tables: %s", cuda_of(be)->device, cudaGetErrorString(code));
+    for (int k = 0; k < DLRM_SORTED && st == DLRM_OK; k++) {
+        st = cuda_alloc(be, 1, w->shard.batch_bytes, "sorted ids", &w->sorted_memory[k]);
+        if (st == DLRM_OK) dlrm_cuda_sorted_bind(&w->shard, w->sorted_memory[k], &w->sorted[k]);
+    }
+done:
+    dlrm_free(&tables);
+    dlrm_free(&inputs);
+    dlrm_free(&order);
+    return st;
+}
+
+dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s)
+{
+    TRY(dlrm_alloc(1, sizeof(shard_work), "tables", &s->work));
+    shard_work *w = s->work;
+    TRY(dlrm_alloc(s->n_inputs, sizeof *w->bags, "tables", &w->bags));
+    TRY(open_shard(be, s, w));
+    for (int k = 0; k < DLRM_STAGES; k++) {
+        TRY(dlrm_alloc(s->n_inputs, sizeof *w->ids[k], "ids", &w->ids[k]));
+        TRY(dlrm_alloc(s->n_inputs, sizeof *w->offsets[k], "ids", &w->offsets[k]));
+        for (int j = 0; j < s->n_inputs; j++) {
+            TRY(cuda_alloc(be, s->max_batch * s->inputs[j].hotness, sizeof(int64_t), "ids of a batch", &w->ids[k][j]));
+            if (s->inputs[j].variable) TRY(cuda_alloc(be, s->max_batch + 1, sizeof(int64_t), "ids of a batch", &w->offsets[k][j]));
+        }
+    }
+    return DLRM_OK;
+}
+
+void cuda_shard_close(dlrm_backend *be, dlrm_shard *s)
+{
+    shard_work *w = s->work;
+    if (!w) return;
+    for (int k = 0; k < DLRM_STAGES; k++) {
+        for (int j = 0; j < s->n_inputs; j++) {
+            if (w->ids[k]) cuda_release(be, &w->ids[k][j]);
+            if (w->offsets[k]) cuda_release(be, &w->offsets[k][j]);
+        }
+        dlrm_free(&w->ids[k]);
+        dlrm_free(&w->offsets[k]);
+    }
+    for (int k = 0; k < DLRM_SORTED; k++) cuda_release(be, &w->sorted_memory[k]);
+    cuda_release(be, &w->sort_work);
+    cuda_release(be, &w->memory);
+    dlrm_free(&w->bags);
+    dlrm_free(&s->work);
+}
+
+static const dlrm_cuda_bags *bags_on(cuda_impl *c, cuda_queue *q, const dlrm_shard *s, const dlrm_bags *bags)
+{
+    shard_work *w = s->work;
+    for (int j = 0; j < s->n_inputs; j++) w->bags[j] = (dlrm_cuda_bags){bags[j].ids, bags[j].offsets};
+    return cuda_constant_of(c, q, w->bags, (size_t)s->n_inputs * sizeof *w->bags);
+}
+
+static void copy_in(cuda_impl *c, void *to, const void *from, int64_t count, size_t size)
+{
+    if (count > 0) cuda_must(c, cudaMemcpyAsync(to, from, (size_t)count * size, cudaMemcpyHostToDevice, c->feed.stream), "copying a batch");
+}
+
+void cuda_feed(dlrm_backend *be, const dlrm_feed_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    shard_work *w = a->shard->work;
+    cuda_must(c, cudaStreamWaitEvent(c->feed.stream, c->done[a->slot], 0), "an event");
+    copy_in(c, a->to_labels, a->labels, a->b, sizeof *a->labels);
+    copy_in(c, c->raw_dense, a->dense, a->b * a->dense_features, sizeof *a->dense);
+    for (int j = 0; j < a->shard->n_inputs; j++) {
+        const dlrm_bags *from = &a->bags[j];
+        int64_t count = from->count, *ids = w->ids[a->slot][j], *offsets = from->offsets ? w->offsets[a->slot][j] : NULL;
+        copy_in(c, ids, from->ids, count, sizeof *ids);
+        if (offsets) copy_in(c, offsets, from->offsets, a->B + 1, sizeof *offsets);
+        a->to_bags[j] = (dlrm_bags){ids, offsets, count};
+    }
+    cuda_must(c, cudaEventRecord(c->copied, c->feed.stream), "an event");
+    if (a->b > 0 && a->dense_features > 0)
+        cuda_must(c, dlrm_cuda_convert_rows(c->raw_dense, DLRM_FP32, a->dense_features, a->to_dense, be->act,
+                                            dlrm_pitch(be, a->dense_features), a->b, a->dense_features, c->feed.stream), "dense features");
+}
+
+void cuda_lookup(dlrm_backend *be, const dlrm_lookup_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    const shard_work *w = a->shard->work;
+    if (a->shard->n_inputs == 0) return;
+    cuda_must(c, dlrm_cuda_lookup(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, a->pooled, be->act, c->compute.stream), "lookup");
+}
+
+void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    shard_work *w = a->shard->work;
+    DLRM_ASSERT(a->slot < DLRM_SORTED);
+    if (a->shard->n_inputs == 0) return;
+    cuda_must(c, dlrm_cuda_sort(&w->shard, bags_on(c, &c->feed, a->shard, a->bags), a->B, &w->sorted[a->slot], w->sort_work, c->feed.stream),
+              "sorting ids");
+}
+
+void cuda_update(dlrm_backend *be, const dlrm_update_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    const shard_work *w = a->shard->work;
+    if (a->shard->n_inputs == 0) return;
+    cuda_must(c, cudaMemcpyAsync(&c->step->embedding, &a->rule, sizeof a->rule, cudaMemcpyHostToDevice, c->compute.stream), "a rule");
+    cuda_must(c, dlrm_cuda_update(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled, be->act,
+                                  a->rule.name, a->rule.momentum != 0, c->step, c->compute.stream), "table update");
+}
+
+/* --- interaction --- */
+
+static dlrm_cuda_interact interaction(dlrm_backend *be, const dlrm_interact_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    dlrm_cuda_interact k = {.kind = a->kind, .type = be->act, .exact = c->precision == DLRM_FP32, .pool_stride = a->pool_stride,
+                            .n_slots = a->n_slots, .host_slots = c->slots, .b = a->b, .out_width = a->out_width,
+                            .out_stride = dlrm_pitch(be, a->out_width), .out = a->out, .d_out = a->d_out, .slot0_is_relu = a->slot0_is_relu};
+    int32_t column = a->kind == DLRM_POOL ? 0 : a->slots[0].width;
+    for (int i = 0; i < a->n_slots; i++) {
+        const dlrm_vector_slot *v = &a->slots[i];
+        c->slots[i] = (dlrm_cuda_slot){.data = v->data, .grad = v->grad, .stride = v->stride, .grad_stride = v->grad_stride, .width = v->width};
+        if (i > 0) {
+            c->slots[i].column = column;
+            column += v->width;
+        }
+        if (v->width > k.max_width) k.max_width = v->width;
+    }
+    if (a->kind == DLRM_POOL) c->slots[0].column = a->out_width - a->slots[0].width;
+    k.slots = cuda_constant_of(c, &c->compute, c->slots, (size_t)a->n_slots * sizeof *c->slots);
+    return k;
+}
+
+void cuda_interact_forward(dlrm_backend *be, const dlrm_interact_args *a)
+{
+    if (a->b == 0) return;
+    dlrm_cuda_interact k = interaction(be, a);
+    cuda_must(cuda_of(be), dlrm_cuda_interact_forward(&k, cuda_of(be)->compute.stream), "interaction");
+}
+
+void cuda_interact_backward(dlrm_backend *be, const dlrm_interact_args *a)
+{
+    if (a->b == 0) return;
+    dlrm_cuda_interact k = interaction(be, a);
+    cuda_must(cuda_of(be), dlrm_cuda_interact_backward(&k, cuda_of(be)->compute.stream), "interaction");
+}
