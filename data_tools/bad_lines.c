@@ -40,8 +40,8 @@ dlrm_status dlrm_bad_lines_count(dlrm_bad_lines *b, const dlrm_convert_options *
     b->lines += lines;
     dlrm_status st = DLRM_OK;
     if (b->bad > ENOUGH && (double)b->bad > MANY_TIMES * o->max_bad_share * (double)b->lines) {
-        name_first(b, o);
-        b->n = 0; /* another thread may come here too */
+        if (!b->hopeless) name_first(b, o); /* other threads may come here too */
+        b->hopeless = true;
         st = too_many(b, o);
     }
     pthread_mutex_unlock(&b->lock);

@@ -46,6 +46,7 @@ void dlrm_split_plan_close(dlrm_split_plan *p);
 typedef struct dlrm_bad_lines {
     pthread_mutex_t lock;
     int64_t lines, bad; /* seen so far */
+    bool hopeless;      /* the run has been given up for their share */
     int n;
     struct dlrm_bad_line {
         uint64_t number;

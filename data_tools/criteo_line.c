@@ -43,7 +43,7 @@ static bool hex8(const char *p, uint32_t *out)
     memcpy(&text, p, sizeof text);
     v = (text & 15 * ones) + (text >> 6 & ones) * 9;
     uint64_t letters = (v + 6 * ones) >> 4 & ones;
-    if (v + '0' * ones + letters * ('a' - '0' - 10) != text) return false;
+    if (v & 16 * ones || v + '0' * ones + letters * ('a' - '0' - 10) != text) return false;
     v = __builtin_bswap64(v);
     v = (v | v >> 4) & 0x00FF00FF00FF00FFu;
     v = (v | v >> 8) & 0x0000FFFF0000FFFFu;

@@ -50,11 +50,6 @@ static int64_t bytes_per_row(int dense_bytes)
     return 2 * widest_part(dense_bytes) + 4 * (int64_t)sizeof(uint32_t);
 }
 
-int64_t dlrm_emit_least_memory(int threads, int dense_bytes, int64_t block_rows)
-{
-    return threads * block_rows * (bytes_per_row(dense_bytes) + widest_part(dense_bytes)) + (1 << 20);
-}
-
 static dlrm_status read_part(const emission *e, worker *w, const dlrm_block *b, int part, void *out)
 {
     w->bytes_read += b->rows * dlrm_spool_width(e->args->spool, part);

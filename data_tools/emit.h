@@ -13,7 +13,7 @@ typedef struct dlrm_emit_args {
     char (*vocab_path)[DLRM_PATH_MAX]; /* [n_ids] */
     const int64_t *vocab_n;            /* [n_ids] */
     int threads;
-    int64_t memory;     /* bytes that this pass may take; at least dlrm_emit_least_memory */
+    int64_t memory;     /* bytes that this pass may take: some 200 times block_rows times threads, at the very least */
     int64_t block_rows; /* no block has more */
     dlrm_columns *out;
 } dlrm_emit_args;
@@ -25,5 +25,4 @@ typedef struct dlrm_emit_result {
     int64_t bytes_read; /* of the spool */
 } dlrm_emit_result;
 
-int64_t dlrm_emit_least_memory(int threads, int dense_bytes, int64_t block_rows);
 dlrm_status dlrm_emit(const dlrm_emit_args *args, dlrm_emit_result *result) DLRM_MUST_USE;

@@ -48,9 +48,7 @@ int64_t dlrm_spool_width(const dlrm_spool *s, int part)
 
 int64_t dlrm_spool_row_bytes(const dlrm_spool *s)
 {
-    int64_t bytes = 0;
-    for (int p = 0; p < dlrm_rows_parts(&s->shape); p++) bytes += dlrm_rows_width(&s->shape, p);
-    return bytes;
+    return dlrm_rows_offset(&s->shape, dlrm_rows_parts(&s->shape));
 }
 
 int64_t dlrm_spool_memory(const dlrm_spool_args *a)
@@ -138,12 +136,15 @@ static dlrm_status note_block(dlrm_spool *s, dlrm_block b)
 
 static dlrm_status write_block(dlrm_spool *s, int group, int64_t order, const dlrm_rows *rows, int64_t begin, int64_t end)
 {
-    int64_t n = end - begin, offset = atomic_fetch_add(&s->bytes, n * dlrm_spool_row_bytes(s)), at = offset;
-    for (int p = 0; p < dlrm_rows_parts(rows); p++) {
-        int64_t width = dlrm_rows_width(rows, p);
-        const char *data = dlrm_rows_part(rows, p);
-        TRY(dlrm_tool_pwrite(s->fd, data + begin * width, (size_t)(n * width), at, s->path));
-        at += n * width;
+    int64_t n = end - begin, bytes = n * dlrm_spool_row_bytes(s), offset = atomic_fetch_add(&s->bytes, bytes);
+    if (n == rows->capacity) { /* then memory has no gaps */
+        TRY(dlrm_tool_pwrite(s->fd, rows->memory, (size_t)bytes, offset, s->path));
+    } else {
+        for (int p = 0; p < dlrm_rows_parts(rows); p++) {
+            int64_t width = dlrm_rows_width(rows, p), before = dlrm_rows_offset(rows, p);
+            const char *data = rows->memory + rows->capacity * before + begin * width;
+            TRY(dlrm_tool_pwrite(s->fd, data, (size_t)(n * width), offset + n * before, s->path));
+        }
     }
     pthread_mutex_lock(&s->lock);
     dlrm_status st = note_block(s, (dlrm_block){.offset = offset, .place = order, .rows = (int32_t)n, .group = group});
@@ -282,8 +283,7 @@ int64_t dlrm_spool_bytes(const dlrm_spool *s)
 
 dlrm_status dlrm_spool_read(dlrm_spool *s, const dlrm_block *b, int part, void *out)
 {
-    int64_t offset = b->offset;
-    for (int p = 0; p < part; p++) offset += b->rows * dlrm_rows_width(&s->shape, p);
+    int64_t offset = b->offset + b->rows * dlrm_rows_offset(&s->shape, part);
     return dlrm_tool_pread(s->fd, out, (size_t)(b->rows * dlrm_rows_width(&s->shape, part)), offset, s->path);
 }
 

@@ -10,7 +10,7 @@
 enum {
     SMALL_COLUMN = 1000,     /* --scale leaves columns with at most so many ids alone */
     LEAST_IDS = 16,          /* and the row count leaves these */
-    FULL_WEIGHTS = 64,       /* weights shrink from this id on */
+    HALF_WEIGHT = 32,        /* the id whose weight is half of what it would be as the first */
     CALIBRATION_ROWS = 1 << 14,
     WORDS = 4 * 10,          /* random words a row: one per id, one per count, one for the label */
 };
@@ -79,7 +79,7 @@ static void plant_column(const dlrm_synth_args *a, uint64_t stream, int k, dlrm_
     c->reach = expm1(g * log((double)c->n + 1));
     c->power = 1 / g;
     for (int i = 0; i < DLRM_SYNTH_WEIGHTS; i++)
-        c->weight[i] = (float)(dlrm_rng_normal(a->seed, stream, (uint64_t)i) / sqrt(1 + (double)i / FULL_WEIGHTS));
+        c->weight[i] = (float)(dlrm_rng_normal(a->seed, stream, (uint64_t)i) / (1 + (double)i / HALF_WEIGHT));
     c->missing_weight = (float)dlrm_rng_normal(a->seed, stream, DLRM_SYNTH_WEIGHTS);
 }
 

@@ -134,7 +134,7 @@ static dlrm_status inflate_some(dlrm_text_input *in, text_file *f, char *out, in
     z->avail_out = (unsigned)bytes;
     while (z->avail_out > 0) {
         if (z->avail_in == 0) {
-            int64_t n;
+            int64_t n = 0;
             TRY(read_some(in, f, f->packed, PACKED, &n));
             if (n == 0 && f->between_members) break;
             if (n == 0)
@@ -162,7 +162,7 @@ static dlrm_status fill(dlrm_text_input *in, text_file *f, char *out, int64_t by
     if (f->gzip) return inflate_some(in, f, out, bytes, got);
     *got = 0;
     while (*got < bytes) {
-        int64_t n;
+        int64_t n = 0;
         TRY(read_some(in, f, out + *got, bytes - *got, &n));
         if (n == 0) break;
         *got += n;
