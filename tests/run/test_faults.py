@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Runs that something happens to: a rank killed or stopped, bad rows that one rank alone reads, a loss that is no number, files
+that cannot be written. The job ends as a whole, with one message and the right exit code."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+import fixture
+from fixture import events
+
+TRAINING = ["config.yaml", "train.steps=100000000"]  # until something happens
+
+
+def rank_processes(root):
+    """Rank: process id, of all descendants of a process that carry a rank's environment."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % name) as f:
+                parents[int(name)] = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            pass  # it has ended
+    found = {}
+    for pid in parents:
+        above = pid
+        while above in parents and above != root:
+            above = parents[above]
+        if above == root and pid != root:
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as f:
+                    rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", f.read())
+            except OSError:
+                continue
+            if rank:
+                found[int(rank.group(1))] = pid
+    return found
+
+
+class Disturbed(fixture.RunTest):
+    """A job of three ranks in mid-training."""
+
+    def start(self, *more):
+        self.write("config.yaml", fixture.SYNTHETIC)
+        with open(self.path("out"), "w") as out, open(self.path("err"), "w") as err:
+            job = subprocess.Popen(["mpirun", "-n", "3", self.trainer] + TRAINING + list(more), cwd=self.folder, stdout=out, stderr=err,
+                                   stdin=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        self.addCleanup(job.wait)
+        self.addCleanup(job.terminate)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.path("run.jsonl")) or b'"step":20,' not in self.file_bytes("run.jsonl"):
+            self.assertIsNone(job.poll(), self.file_bytes("err"))
+            self.assertLess(time.monotonic(), deadline, "no training within a minute")
+            time.sleep(0.05)
+        ranks = rank_processes(job.pid)
+        self.assertEqual(sorted(ranks), [0, 1, 2])
+        return job, ranks
+
+    def ends_within(self, job, ranks, seconds):
+        """The exit status; no rank is left."""
+        start = time.monotonic()
+        try:
+            status = job.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            for pid in ranks.values():
+                os.kill(pid, signal.SIGKILL)
+            self.fail("still there after %g s:\n%s" % (seconds, self.file_bytes("err").decode()))
+        for rank, pid in ranks.items():
+            while os.path.exists("/proc/%d" % pid) and time.monotonic() < start + seconds:
+                time.sleep(0.05)
+            self.assertFalse(os.path.exists("/proc/%d" % pid), "rank %d is still there" % rank)
+        return status
+
+    def killed(self, rank):
+        job, ranks = self.start()
+        os.kill(ranks[rank], signal.SIGKILL)
+        self.assertNotEqual(self.ends_within(job, ranks, 10), 0)
+
+    def test_killed_rank(self):
+        self.killed(1)
+
+    def test_killed_rank_0(self):
+        self.killed(0)
+
+    def test_stopped_rank(self):
+        job, ranks = self.start("parallel.timeout_s=3")
+        os.kill(ranks[1], signal.SIGSTOP)
+        self.assertNotEqual(self.ends_within(job, ranks, 15), 0)
+        err = self.file_bytes("err").decode()
+        self.one_message(err, r"timeout_s")
+        self.one_message(err, r"^dlrm-train: rank 0: an? [a-z -]+ has waited longer than parallel\.timeout_s \(3 s\); another rank has "
+                              r"stopped or died$|^dlrm-train: rank 0: the step's pulse has waited")
+
+
+class BadRows(fixture.RunTest):
+    """120 rows in batches of 45 on three ranks: the third batch is rows 90 to 119, ten for each rank."""
+    ranks, args = 3, ["config.yaml", "train.batch_size=45", "checkpoint.export=out"]
+
+    def spoil(self, rows):
+        rows.write(self.path("data", "train"))
+
+    def refused(self, pattern):
+        done = self.refuse(self.ranks, 1, pattern, *self.args)
+        self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "step")], [1, 2])
+        self.assertEqual(events(self.path("run.jsonl"), "end"), [])
+        self.assertFalse(os.path.exists(self.path("out", "model.safetensors")))
+        self.assertEqual(sum("train/" in line for line in done.stderr.splitlines()), 1, done.stderr)
+
+    def test_label(self):
+        rows = self.make_data()["train"]
+        rows.labels[118] = 2
+        self.spoil(rows)
+        self.refused(r"^data/train/label\.bin: row 118: label 2 is neither 0 nor 1$")
+
+    def test_dense(self):
+        rows = self.make_data()["train"]
+        rows.dense[101, 2] = float("nan")
+        self.spoil(rows)
+        self.refused(r"^data/train/dense\.bin: row 101: value -?nan in column 2 is not finite$")
+
+    def test_id(self):
+        for feature, bad in ((1, 30), (2, -1)):
+            rows = self.make_data()["train"]
+            name, table = fixture.FEATURES[feature][:2]
+            at = rows.offsets[feature]
+            row = next(r for r in range(93, 120) if at[r + 1] > at[r])
+            rows.ids[feature][at[row]] = bad
+            self.spoil(rows)
+            self.refused(r"^data/train/%s\.bin: row %d: id %d is outside \[0, %d\) of table %s$" %
+                         (name, row, bad, fixture.TABLES[table], table))
+
+    def test_two_ranks_at_once(self):
+        """Each of two ranks has a bad row of the same batch: one message all the same."""
+        rows = self.make_data()["train"]
+        rows.labels[[101, 118]] = 2
+        self.spoil(rows)
+        self.refused(r"^data/train/label\.bin: row 101: label 2 is neither 0 nor 1$")
+
+    def test_evaluation(self):
+        rows = self.make_data()["test"]
+        rows.labels[69] = 7
+        rows.write(self.path("data", "test"))
+        self.refuse(3, 1, r"^data/test/label\.bin: row 69: label 7 is neither 0 nor 1$", *self.args)
+        self.assertFalse(os.path.exists(self.path("out", "model.safetensors")))
+
+    def test_clamp(self):
+        """Ids outside are row 0, and are counted."""
+        rows = self.make_data()["train"]
+        rows.ids[1][[5, 90, 300]] = 0
+        self.spoil(rows)
+        self.succeed(3, *self.args)
+        wanted = self.file_bytes("out", "model.safetensors")
+        rows.ids[1][[5, 90, 300]] = [30, -1, 32767]
+        self.spoil(rows)
+        done = self.succeed(3, *self.args, "data.index_check=clamp")
+        self.assertEqual(self.file_bytes("out", "model.safetensors"), wanted)
+        self.one_message(done.stderr, r"warning: 3 ids were outside their tables and read row 0 \(data\.index_check: clamp\)")
+        end = events(self.path("run.jsonl"), "end")[0]
+        self.assertEqual(sum(r["clamped_ids"] for r in end["per_rank"]), 3)
+        self.assertEqual(max(r["clamped_ids"] for r in end["per_rank"]), 3)  # the rank that has the table
+
+
+class NotANumber(fixture.RunTest):
+    def check(self, every, *more):
+        self.make_data()
+        self.refuse(2, 3, r"^dlrm-train: step \d+: the loss is -?(nan|inf); nothing is saved\. ", "config.yaml", "train.steps=400",
+                    "optimizer={dense: {name: sgd, learning_rate: 1e6}, embedding: {name: sgd, learning_rate: 1e6}}",
+                    "log.every_steps=%d" % every, "checkpoint.export=out", "eval.every_epoch=false", *more)
+        self.assertFalse(os.path.exists(self.path("out", "model.safetensors")))
+        text = self.file_bytes("run.jsonl")
+        self.assertNotIn(b"nan", text.lower())
+        steps = events(self.path("run.jsonl"), "step")
+        self.assertIsNone(steps[-1]["loss"])
+        self.assertIsNone(steps[-1]["loss_mean"])
+        self.assertEqual(events(self.path("run.jsonl"), "end"), [])
+        return steps
+
+    def test_seen_at_once(self):
+        steps = self.check(1)
+        self.assertTrue(all(isinstance(s["loss"], float) for s in steps[:-1]))
+
+    def test_seen_within_every_steps(self):
+        self.assertEqual(self.check(10)[-1]["step"] % 10, 0)
+
+    def test_seen_without_lines(self):
+        self.assertLessEqual(self.check(0)[-1]["step"], 256)
+
+
+class Unwritable(fixture.RunTest):
+    """Refused before a step is trained, and nothing that was there is lost. (A path below a file fails for root, too.)"""
+
+    def refused(self, pattern, *args):
+        done = self.refuse(2, 1, pattern, "config.yaml", *args)
+        self.assertNotIn("step ", done.stdout)
+
+    def test_log(self):
+        self.make_data()
+        self.succeed(2, "config.yaml", "checkpoint.export=out")
+        before = self.file_bytes("out", "model.safetensors")
+        self.refused(r'^command line: log\.jsonl: cannot create "absent/run\.jsonl": No such file or directory$',
+                     "log.jsonl=absent/run.jsonl", "checkpoint.export=out", "train.seed=2")
+        self.refused(r"log\.jsonl: cannot create \"config\.yaml/x\": Not a directory", "log.jsonl=config.yaml/x")
+        self.assertEqual(self.file_bytes("out", "model.safetensors"), before)
+
+    def test_export(self):
+        self.make_data()
+        self.succeed(2, "config.yaml")
+        before = self.file_bytes("run.jsonl")
+        self.refused(r"config\.yaml/out.*Not a directory", "checkpoint.export=config.yaml/out")
+        self.assertEqual(self.file_bytes("run.jsonl"), before)
+
+    def test_full_disk_under_the_log(self):
+        """Training is worth more than its log."""
+        self.make_data()
+        done = self.succeed(2, "config.yaml", "log.jsonl=/dev/full", "checkpoint.export=out")
+        self.one_message(done.stderr, r"warning: /dev/full: cannot write \(No space left on device\); the log ends here")
+        self.assertTrue(os.path.exists(self.path("out", "model.safetensors")))
+
+
+if __name__ == "__main__":
+    fixture.main()
