@@ -21,6 +21,10 @@ typedef struct dlrm_cut {
     dlrm_node node[DLRM_MAX_NODES];
 } dlrm_cut;
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Nodes of leaves [first, first+n) of the whole tree; returns how many. */
 int dlrm_tree_nodes(int first, int n, dlrm_node *nodes);
 
@@ -33,3 +37,7 @@ void dlrm_cut_make(int64_t B, int rank, int ranks, bool deterministic, int chunk
 /* Adds n partial sums of these levels, in leaf order, the way the tree does: calls add(ctx, into, from) with indices of
  * partial sums; the total ends in number 0. */
 void dlrm_tree_fold(int n, const int *levels, void (*add)(void *ctx, int into, int from), void *ctx);
+
+#ifdef __cplusplus
+}
+#endif
