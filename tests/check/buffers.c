@@ -27,7 +27,10 @@ void h_open(harness *h)
                                     .max_leaves = 64,
                                     .max_slots = 40,
                                     .max_vector = 300,
-                                    .precision = h->subject->precision};
+                                    .precision = h->subject->precision,
+                                    .max_batch = H_BATCH,
+                                    .dense_features = H_DENSE,
+                                    .seed = 1};
     must(h->subject->open(&args, &h->be));
 }
 

@@ -6,7 +6,7 @@
 #include "harness.h"
 #include "ref.h"
 
-enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5, DENSE = 3 };
+enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5, DENSE = H_DENSE };
 typedef enum ids {
     UNIFORM,
     HOT_ROW,

@@ -1,4 +1,4 @@
-/* alloc, release, upload, download, fill, table_init, close; the way of a batch to the backend; weights; laps. */
+/* alloc, release, upload, download, fill, table_init, close; the way of a batch to the backend; laps. */
 #include <stdio.h>
 #include <string.h>
 
@@ -63,44 +63,44 @@ static void check_table_init(harness *h, int64_t first, int64_t n)
         h_fail(h, "not uniform: mean %g, mean square %g of the scale", sum / (double)n, squares / (double)n);
 }
 
-/* A batch of two inputs, one variable: its values are where the backend says after slot_begin. */
+/* A batch of two inputs, one variable, in every slot: its values are where the backend says after slot_begin. */
 static void check_feed(harness *h)
 {
-    enum { B = 3, DENSE = 5 };
+    enum { B = 3, DENSE = H_DENSE, ROWS = 8, DIM = 4 };
     dlrm_backend *be = h_backend(h);
-    float memory[B * DENSE + B], labels[B], *to_labels;
+    float *memory = h_host(h, B * (DENSE + 1), sizeof *memory), *labels = memory + B * DENSE;
     int64_t ids[] = {4, 0, 2}, bag_ids[] = {7, 7, 1, 0}, offsets[] = {0, 2, 2, 4}, back[4];
-    dlrm_table_shard table = {.rows = 8, .dim = 4};
-    dlrm_shard_input inputs[] = {{.hotness = 1}, {.hotness = 2, .variable = true, .column = 4}};
-    dlrm_shard shard = {.n_tables = 1, .n_inputs = 2, .tables = &table, .inputs = inputs, .width = 8, .max_batch = B};
+    dlrm_table_shard table = {
+        .weight = h_inout(h, "table", h_draw(h, ROWS * DIM, SIGNED), ROWS * DIM), .rows = ROWS, .dim = DIM};
+    dlrm_shard_input inputs[] = {{.hotness = 1}, {.hotness = 2, .variable = true, .column = DIM}};
+    dlrm_shard shard = {
+        .n_tables = 1, .n_inputs = 2, .tables = &table, .inputs = inputs, .width = 2 * DIM, .max_batch = B};
     const dlrm_bags bags[] = {{ids, NULL, 3}, {bag_ids, offsets, 4}};
     dlrm_bags to_bags[2];
-    void *dense;
-    for (int i = 0; i < B * DENSE + B; i++) memory[i] = (float)(i % 2);
-    if (be->ops->alloc(be, 8 * 4, sizeof(float), "table", &table.weight) != DLRM_OK ||
-        be->ops->alloc(be, B * dlrm_pitch(be, DENSE), be->act_bytes, "dense", &dense) != DLRM_OK ||
-        be->ops->alloc(be, B, sizeof(float), "labels", &to_labels) != DLRM_OK ||
-        be->ops->shard_open(be, &shard) != DLRM_OK || be->ops->pin(be, memory, sizeof memory) != DLRM_OK) {
+    double *exact = h_doubles(h, B * DENSE);
+    for (int i = 0; i < B * (DENSE + 1); i++) memory[i] = (float)(i % 2);
+    if (be->ops->shard_open(be, &shard) != DLRM_OK ||
+        be->ops->pin(be, memory, B * (DENSE + 1) * sizeof *memory) != DLRM_OK)
         h_fail(h, "%s", dlrm_error_message());
-        return;
-    }
     for (int slot = 0; slot < DLRM_STAGES; slot++) {
+        void *to_dense = h_act_output(h, "dense", B, DENSE);
+        float *to_labels = h_output(h, "labels", B);
         const dlrm_feed_args a = {.shard = &shard,
                                   .slot = slot,
                                   .B = B,
                                   .b = B,
                                   .dense_features = DENSE,
                                   .dense = memory,
-                                  .labels = memory + B * DENSE,
+                                  .labels = labels,
                                   .bags = bags,
-                                  .to_dense = dense,
+                                  .to_dense = to_dense,
                                   .to_labels = to_labels,
                                   .to_bags = to_bags};
         be->ops->feed(be, &a);
         be->ops->feed_wait(be);
         be->ops->slot_begin(be, slot);
-        be->ops->download(be, labels, to_labels, sizeof labels);
-        if (memcmp(labels, memory + B * DENSE, sizeof labels) != 0) h_fail(h, "labels differ in slot %d", slot);
+        h_compare(h, to_dense, h_widen(h, memory, B * DENSE), exact);
+        h_compare(h, to_labels, h_widen(h, labels, B), exact);
         be->ops->download(be, back, to_bags[0].ids, sizeof ids);
         if (memcmp(back, ids, sizeof ids) != 0 || to_bags[0].offsets) h_fail(h, "fixed ids differ in slot %d", slot);
         be->ops->download(be, back, to_bags[1].ids, sizeof bag_ids);
@@ -111,35 +111,6 @@ static void check_feed(harness *h)
     }
     be->ops->unpin(be, memory);
     be->ops->shard_close(be, &shard);
-    be->ops->release(be, &table.weight);
-    be->ops->release(be, &dense);
-    be->ops->release(be, &to_labels);
-}
-
-/* Weights can be uploaded; a lap adds to its own phase alone. */
-static void check_weights_and_laps(harness *h)
-{
-    dlrm_backend *be = h_backend(h);
-    const float values[] = {1, 2, 3};
-    float *w, back[3];
-    double before[DLRM_PHASES], after[DLRM_PHASES];
-    if (be->ops->weights_open(be, 3, &w) != DLRM_OK) {
-        h_fail(h, "%s", dlrm_error_message());
-        return;
-    }
-    be->ops->laps(be, before);
-    be->ops->lap(be, DLRM_PHASES);
-    be->ops->upload(be, w, values, sizeof values);
-    be->ops->weights_changed(be);
-    be->ops->lap(be, DLRM_PHASE_MLP);
-    be->ops->laps(be, after);
-    be->ops->download(be, back, w, sizeof back);
-    if (memcmp(back, values, sizeof back) != 0) h_fail(h, "weights are not what was uploaded");
-    for (int k = 0; k < DLRM_PHASES; k++)
-        if (k == DLRM_PHASE_MLP ? after[k] < before[k] : after[k] != before[k])
-            h_fail(h, "phase %d went from %g to %g s", k, before[k], after[k]);
-    if (be->ops->relu_mask_bytes(be, 100, 8) > 100 * 8) h_fail(h, "a ReLU's mask takes more than a byte an element");
-    be->ops->release(be, &w);
 }
 
 /* Time is counted for the phase that a lap names, and only from the lap before. */
@@ -167,31 +138,25 @@ static void run(harness *h, int number, char *label, size_t bytes)
     static const struct {
         int64_t first, n;
     } inits[] = {{0, 1}, {0, 20000}, {3, 17}, {(INT64_C(1) << 33) + 1, 1000}};
-    if (number == 0) {
-        snprintf(label, bytes, "alloc");
-        check_alloc(h);
-    } else if (number == 9) {
-        snprintf(label, bytes, "feed");
-        check_feed(h);
-    } else if (number == 10) {
-        snprintf(label, bytes, "weights and laps");
-        check_weights_and_laps(h);
-    } else if (number <= 4) {
-        snprintf(label, bytes, "fill %lld", (long long)fills[number - 1]);
-        check_fill(h, fills[number - 1]);
-    } else if (number == 9) {
-        snprintf(label, bytes, "laps");
-        check_laps(h);
+    static void (*const others[])(harness *) = {check_alloc, check_feed, check_laps};
+    static const char *const names[] = {"alloc", "feed", "laps"};
+    if (number < 3) {
+        snprintf(label, bytes, "%s", names[number]);
+        others[number](h);
+    } else if (number < 7) {
+        snprintf(label, bytes, "fill %lld", (long long)fills[number - 3]);
+        check_fill(h, fills[number - 3]);
     } else {
-        snprintf(label, bytes, "table_init from %lld, %lld elements", (long long)inits[number - 5].first,
-                 (long long)inits[number - 5].n);
-        check_table_init(h, inits[number - 5].first, inits[number - 5].n);
+        snprintf(label, bytes, "table_init from %lld, %lld elements", (long long)inits[number - 7].first,
+                 (long long)inits[number - 7].n);
+        check_table_init(h, inits[number - 7].first, inits[number - 7].n);
     }
 }
 
 const family memory_family = {"memory",
                               {SLOT(alloc), SLOT(release), SLOT(upload), SLOT(download), SLOT(fill), SLOT(table_init),
-                               SLOT(lap), SLOT(laps), SLOT(close)},
+                               SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(lap), SLOT(laps),
+                               SLOT(close)},
                               false,
-                              10,
+                              11,
                               run};

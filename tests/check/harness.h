@@ -17,6 +17,8 @@
 
 typedef struct harness harness;
 
+enum { H_BATCH = 1 << 16, H_DENSE = 5 }; /* largest batch of a case, and the dense features of its batches */
+
 typedef struct op_slot {
     const char *name;
     size_t at;
@@ -28,7 +30,7 @@ typedef struct op_slot {
 
 typedef struct family {
     const char *name;
-    op_slot slots[12];   /* that its cases cover; unused ones have no name */
+    op_slot slots[16];   /* that its cases cover; unused ones have no name */
     bool cut_by_threads; /* without `pinned`, the number of threads decides how the work is cut, and with it the bits */
     int n_cases;
     void (*run)(harness *h, int number, char *label, size_t bytes); /* label: what the case is, for messages */
