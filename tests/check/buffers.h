@@ -37,8 +37,7 @@ struct harness {
     int n_buffers, n_blocks;
     buffer buffers[MOST_BUFFERS];
     void *blocks[MOST_BLOCKS];
-    float *weights; /* the backend's; NULL: not open */
-    int64_t n_weights;
+    float *weights;  /* the backend's; NULL: not open */
     uint64_t digest; /* of everything compared in this case */
     int failures, case_failures;
 };

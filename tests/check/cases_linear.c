@@ -166,17 +166,18 @@ static void run(harness *h, int number, char *label, size_t bytes)
     setting s = {.c = c, .cut = cut, .b = cut->at[cut->n_leaves], .operands = h_operand_rounding(h, true)};
     snprintf(label, bytes, "b %lld, in %lld, out %lld (%s)", (long long)s.b, (long long)c->in, (long long)c->out,
              c->why);
+    const bool relu = c->data == RELU;
     layer layers[] = {
+        {.out = c->in, .in = BEFORE, .w = h_draw(h, c->in * BEFORE, SIGNED), .bias = h_draw(h, c->in, SIGNED)},
         {.out = c->out,
          .in = c->in,
-         .w = h_draw(h, c->in * c->out, c->data == RELU ? SIGNED : c->data),
-         .bias = h_draw(h, c->out, kind)},
-        {.out = c->in, .in = BEFORE, .w = h_draw(h, c->in * BEFORE, SIGNED), .bias = h_draw(h, c->in, SIGNED)}};
-    h_layers(h, layers, 2);
-    s.own = layers[0];
+         .w = h_draw(h, c->in * c->out, relu ? SIGNED : c->data),
+         .bias = h_draw(h, c->out, kind)}};
+    h_layers(h, relu ? layers : layers + 1, relu ? 2 : 1);
+    s.own = layers[1];
     s.w_ref = h_widen(h, s.own.w, c->in * c->out);
-    if (c->data == RELU)
-        x_from_relu(h, &s, &layers[1]);
+    if (relu)
+        x_from_relu(h, &s, &layers[0]);
     else {
         const float *x = h_draw_act(h, s.b * c->in, c->data);
         s.x = h_act_input(h, "x", x, s.b, c->in);

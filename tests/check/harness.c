@@ -7,16 +7,28 @@
 #include <string.h>
 
 #include "base/mem.h"
+#ifdef DLRM_CUDA
+#include "cuda/engine.h"
+#endif
 
-enum { MOST_SLOTS = 64 };
+enum { MOST_SLOTS = 64, NOT_RUN = 77 /* what Meson shows as skipped */ };
 
+/* A backend's subjects have names that begin with its own. */
 static const subject subjects[] = {
     {"cpu", dlrm_cpu_backend_open, DLRM_FP32, 1, false, 0},
     {"cpu, 3 threads", dlrm_cpu_backend_open, DLRM_FP32, 3, false, 0},
     {"cpu pinned", dlrm_cpu_backend_open, DLRM_FP32, 1, true, 1},
     {"cpu pinned, 3 threads", dlrm_cpu_backend_open, DLRM_FP32, 3, true, 1},
+#ifdef DLRM_CUDA
+    {"cuda", dlrm_cuda_backend_open, DLRM_FP32, 0, false, 2},
+    {"cuda pinned", dlrm_cuda_backend_open, DLRM_FP32, 0, true, 3},
+    {"cuda tf32", dlrm_cuda_backend_open, DLRM_TF32, 0, false, 4},
+    {"cuda bf16", dlrm_cuda_backend_open, DLRM_BF16, 0, false, 5},
+    {"cuda bf16 pinned", dlrm_cuda_backend_open, DLRM_BF16, 0, true, 6},
+    {"cuda fp16", dlrm_cuda_backend_open, DLRM_FP16, 0, false, 7},
+#endif
 };
-enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+enum { SUBJECTS = sizeof subjects / sizeof *subjects, GROUPS = 8 };
 
 static const family *const families[] = {&linear_family,       &interact_family, &loss_family,  &embedding_family,
                                          &dense_update_family, &memory_family,   &pinned_family};
@@ -47,8 +59,8 @@ void h_fail(harness *h, const char *fmt, ...)
 /* --- running --- */
 
 typedef struct options {
-    const char *op;
-    int number; /* -1: all */
+    const char *backend, *op; /* op NULL: all */
+    int number;               /* -1: all */
     uint64_t seed;
 } options;
 
@@ -58,8 +70,10 @@ static uint64_t run_once(harness *h, int number, uint64_t seed)
     h->drawn = 0;
     h->digest = 0xCBF29CE484222325u;
     h->label[0] = 0;
+    h_open(h);
     h->family->run(h, number, h->label, sizeof h->label);
     h_end_case(h);
+    h_close(h);
     return h->digest;
 }
 
@@ -69,7 +83,6 @@ static int run_family(const family *f, const subject *s, const options *o, uint6
     static harness h;
     int64_t blocks = dlrm_mem_live_blocks();
     h = (harness){.subject = s, .family = f};
-    h_open(&h);
     for (int i = 0; i < f->n_cases; i++) {
         if (o->number >= 0 && o->number != i) continue;
         h.case_failures = 0;
@@ -79,9 +92,9 @@ static int run_family(const family *f, const subject *s, const options *o, uint6
             h_fail(&h, "the bits differ from those with another number of threads");
         if (!digests[i]) digests[i] = first;
         if (h.case_failures)
-            printf("  again: --op %s --case %d --seed %llu\n", f->name, i, (unsigned long long)o->seed);
+            printf("  again: --backend %s --op %s --case %d --seed %llu\n", o->backend, f->name, i,
+                   (unsigned long long)o->seed);
     }
-    h_close(&h);
     if (dlrm_mem_live_blocks() != blocks) {
         printf("FAILED %s on %s: %lld blocks of memory are left\n", f->name, s->name,
                (long long)(dlrm_mem_live_blocks() - blocks));
@@ -109,9 +122,22 @@ static int check_coverage(void)
     return missing;
 }
 
+/* Whether there is a GPU to test; says why not. */
+static bool have_cuda(void)
+{
+#ifdef DLRM_CUDA
+    char why[300];
+    if (dlrm_cuda_devices(why, sizeof why) > 0) return true;
+#else
+    static const char why[] = "not in this build";
+#endif
+    printf("not run: no GPU (%s)\n", why);
+    return false;
+}
+
 static int usage(void)
 {
-    fprintf(stderr, "usage: check_ops [--op FAMILY] [--case NUMBER] [--seed NUMBER]\nfamilies:");
+    fprintf(stderr, "usage: check_ops [--backend cpu|cuda] [--op FAMILY] [--case NUMBER] [--seed NUMBER]\nfamilies:");
     for (int f = 0; f < FAMILIES; f++) fprintf(stderr, " %s", families[f]->name);
     fprintf(stderr, "\n");
     return 2;
@@ -119,10 +145,12 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-    options o = {.number = -1, .seed = 1};
+    options o = {.backend = "cpu", .number = -1, .seed = 1};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) return usage();
-        if (strcmp(argv[i], "--op") == 0)
+        if (strcmp(argv[i], "--backend") == 0)
+            o.backend = argv[i + 1];
+        else if (strcmp(argv[i], "--op") == 0)
             o.op = argv[i + 1];
         else if (strcmp(argv[i], "--case") == 0)
             o.number = atoi(argv[i + 1]);
@@ -132,17 +160,21 @@ int main(int argc, char **argv)
             return usage();
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (strcmp(o.backend, "cpu") != 0 && !have_cuda()) return NOT_RUN;
     int failures = check_coverage() + check_gradients(), ran = 0;
     for (int f = 0; f < FAMILIES; f++) {
         if (o.op && strcmp(o.op, families[f]->name) != 0) continue;
-        uint64_t *digests[2];
-        for (int g = 0; g < 2; g++)
-            if (dlrm_alloc(families[f]->n_cases, sizeof(uint64_t), "digests", &digests[g]) != DLRM_OK) return 1;
-        for (int s = 0; s < SUBJECTS; s++)
-            failures += run_family(families[f], &subjects[s], &o, digests[subjects[s].group]);
-        for (int g = 0; g < 2; g++) dlrm_free(&digests[g]);
-        printf("%s: %d cases on %d configurations\n", families[f]->name, families[f]->n_cases, SUBJECTS);
-        ran++;
+        uint64_t *digests;
+        int configurations = 0;
+        if (dlrm_alloc(GROUPS * families[f]->n_cases, sizeof *digests, "digests", &digests) != DLRM_OK) return 1;
+        for (int s = 0; s < SUBJECTS; s++) {
+            if (strncmp(subjects[s].name, o.backend, strlen(o.backend)) != 0) continue;
+            failures += run_family(families[f], &subjects[s], &o, digests + subjects[s].group * families[f]->n_cases);
+            configurations++;
+        }
+        dlrm_free(&digests);
+        printf("%s: %d cases on %d configurations\n", families[f]->name, families[f]->n_cases, configurations);
+        ran += configurations;
     }
     if (!ran) return usage();
     printf("%d failures\n", failures);

@@ -73,9 +73,9 @@ double *h_output_doubles(harness *h, const char *name, int64_t n);
 /* Rows of activations; logits are fp32: h_input, h_output. */
 void *h_act_input(harness *h, const char *name, const float *values, int64_t rows, int64_t width);
 void *h_act_output(harness *h, const char *name, int64_t rows, int64_t width);
-/* The backend's array of MLP weights, all of it: n elements. Before any other buffer of the case. */
+/* The backend's array of MLP weights, all of it: n elements. Once in a case. */
 float *h_weights(harness *h, const float *values, int64_t n);
-/* Layers in that array, padded; not to be changed. Likewise. */
+/* Layers in that array, padded; not to be changed. Instead of h_weights. */
 typedef struct layer {
     int64_t out, in;
     const float *w, *bias;       /* host: [out, in], [out] */
