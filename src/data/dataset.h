@@ -48,6 +48,8 @@ int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split); /* 0: no such split
 /* Bytes that one rank reads per epoch for these args: what --check predicts; 0 for synthetic; -1: an offsets file cannot
  * be read. */
 int64_t dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args);
+/* Memory of the batches that a reader with these args holds. */
+int64_t dlrm_dataset_reader_memory(const dlrm_dataset *d, const dlrm_reader_args *args);
 
 /* All memory of a reader is taken here, for the largest batch. Starts its thread, which calls no MPI. */
 dlrm_status dlrm_reader_open(dlrm_dataset *d, const dlrm_reader_args *args, dlrm_reader **out) DLRM_MUST_USE;

@@ -57,7 +57,7 @@ static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *a
     PLACE(b->labels, own);
     PLACE(b->dense, own * spec->dense_features);
     for (int j = 0; j < spec->n_inputs; j++) {
-        if (!r->wanted[j]) continue;
+        if (!r->args.wanted[j]) continue;
         if (spec->inputs[j].variable) PLACE(b->inputs[j].offsets, r->args.batch_size + 1);
         PLACE(b->inputs[j].ids, r->args.batch_size * spec->inputs[j].hotness);
     }
@@ -74,11 +74,10 @@ static int64_t max_own(const dlrm_reader_args *a, int64_t last)
     return of_full > of_last ? of_full : of_last;
 }
 
-static dlrm_status take_memory(dlrm_reader *r)
+/* How many slots, and how large. */
+static void plan_memory(dlrm_reader *r)
 {
-    int n_inputs = r->d->spec->n_inputs;
-    int64_t own = max_own(&r->args, r->epoch.rows % r->args.batch_size);
-    r->slot_bytes = lay_out(r, own, NULL, NULL);
+    r->slot_bytes = lay_out(r, max_own(&r->args, r->epoch.rows % r->args.batch_size), NULL, NULL);
     r->n_slots = MIN_SLOTS;
     int64_t most = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / KEPT_SHARE;
     if (most > KEPT_MOST) most = KEPT_MOST;
@@ -86,6 +85,20 @@ static dlrm_status take_memory(dlrm_reader *r)
         r->keep = true; /* a whole number of epochs, so that a slot always stands for the same batch */
         r->n_slots = (int)(r->epoch.batches * ((MIN_SLOTS + r->epoch.batches - 1) / r->epoch.batches));
     }
+}
+
+int64_t dlrm_dataset_reader_memory(const dlrm_dataset *d, const dlrm_reader_args *args)
+{
+    dlrm_reader r = {.d = d, .args = *args, .epoch = dlrm_epoch_of(d, args)};
+    plan_memory(&r);
+    return r.n_slots * (r.slot_bytes + (int64_t)sizeof(slot));
+}
+
+static dlrm_status take_memory(dlrm_reader *r)
+{
+    int n_inputs = r->d->spec->n_inputs;
+    int64_t own = max_own(&r->args, r->epoch.rows % r->args.batch_size);
+    plan_memory(r);
     TRY(dlrm_alloc(r->n_slots, sizeof *r->slots, "the batches read ahead", &r->slots));
     for (int i = 0; i < r->n_slots; i++) {
         slot *s = &r->slots[i];

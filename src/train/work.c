@@ -24,16 +24,44 @@ static int64_t run_samples(const dlrm_session *s, int rank)
     return epochs * epoch + steps % per_epoch * (rank < 0 ? s->batch : full);
 }
 
+/* Of a sample: inputs and labels of each batch in flight, and values and gradients of the rest. */
 static int64_t activation_floats(const dlrm_model_spec *m)
 {
-    int64_t n = m->dense_features + 1 + 2 * (int64_t)m->interaction_width;
+    int64_t n = DLRM_STAGES * ((int64_t)m->dense_features + 1) + 2 * (int64_t)m->interaction_width;
     for (int l = 0; l < m->bottom.n; l++) n += 2 * (int64_t)m->bottom.v[l];
     for (int l = 0; l < m->top.n; l++) n += 2 * (int64_t)m->top.v[l];
     return n;
 }
 
-static dlrm_status file_bytes(const dlrm_session *s, int rank, int64_t *out)
+/* MLP weights and their gradients, activations, vectors and sorted ids: beyond tables and optimizer state. */
+static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *reduce)
 {
+    const dlrm_model_spec *m = &s->spec;
+    const int R = s->comm->ranks;
+    const int64_t B = s->batch > s->eval_batch ? s->batch : s->eval_batch, own = own_samples(s, B, rank);
+    const int64_t nodes = reduce->first_node[rank + 1] - reduce->first_node[rank];
+    int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m) + 2 * B * s->place.width[rank];
+    if (R > 1) {
+        floats += reduce->first_node[R] * (reduce->segment[rank + 1] - reduce->segment[rank]) + 2 * own * m->vectors_width;
+        if (nodes > 1) floats += m->mlp_elements * nodes;
+    }
+    for (int j = 0; j < m->n_inputs; j++)
+        if (s->place.owner[m->inputs[j].table] == rank) ids += m->inputs[j].hotness;
+    return floats * 4 + B * ids * 2 * 8;
+}
+
+/* An evaluation's logits sorted as keys, and its different scores there and back (auc.h). */
+static int64_t auc_bytes(const dlrm_session *s, int rank)
+{
+    const int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
+    const int64_t n = max > 0 && max < rows ? max : rows, whole = n / s->eval_batch;
+    return (whole * own_samples(s, s->eval_batch, rank) + own_samples(s, n % s->eval_batch, rank)) * (8 + 24);
+}
+
+/* Of both splits: what is read in the whole run, and the memory that it takes. */
+static dlrm_status reading(const dlrm_session *s, int rank, dlrm_work *w)
+{
+    const int64_t evaluations = dlrm_session_evaluations(s);
     dlrm_reader_args train = s->train_args, eval = s->eval_args;
     bool *wanted;
     TRY(dlrm_alloc(s->spec.n_inputs, sizeof *wanted, "inputs held", &wanted));
@@ -41,8 +69,12 @@ static dlrm_status file_bytes(const dlrm_session *s, int rank, int64_t *out)
     train.rank = eval.rank = rank;
     train.wanted = eval.wanted = wanted;
     double epochs = (double)run_samples(s, -1) / (double)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);
-    *out = (int64_t)(epochs * (double)dlrm_dataset_epoch_bytes(s->data, &train));
-    if (dlrm_session_has_test(s)) *out += dlrm_session_evaluations(s) * dlrm_dataset_epoch_bytes(s->data, &eval);
+    w->file_bytes = (int64_t)(epochs * (double)dlrm_dataset_epoch_bytes(s->data, &train));
+    w->memory_bytes += dlrm_dataset_reader_memory(s->data, &train);
+    if (evaluations > 0) {
+        w->file_bytes += evaluations * dlrm_dataset_epoch_bytes(s->data, &eval);
+        w->memory_bytes += dlrm_dataset_reader_memory(s->data, &eval) + auc_bytes(s, rank);
+    }
     dlrm_free(&wanted);
     return DLRM_OK;
 }
@@ -51,8 +83,7 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
 {
     const dlrm_config *cfg = &s->cfg;
     const int R = s->comm->ranks;
-    const int64_t own = own_samples(s, s->batch, rank), width = s->place.width[rank];
-    const int64_t max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch;
+    const int64_t steps = dlrm_session_steps(s), all = run_samples(s, -1), width = s->place.width[rank];
     dlrm_reduce reduce;
     *w = (dlrm_work){.tables = s->place.tables[rank], .inputs = s->place.inputs[rank], .samples = run_samples(s, rank)};
     for (int t = 0; t < s->spec.n_tables; t++) {
@@ -63,19 +94,13 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
                           dlrm_optimizer_states(&cfg->optimizer.embedding) * 4;
     }
     w->state_bytes += s->spec.mlp_elements * dlrm_optimizer_states(&cfg->optimizer.dense) * 4;
-    int64_t ids = 0;
-    for (int j = 0; j < s->spec.n_inputs; j++)
-        if (s->place.owner[s->spec.inputs[j].table] == rank) ids += s->spec.inputs[j].hotness;
-    w->memory_bytes = w->table_bytes + w->state_bytes + 2 * s->spec.mlp_elements * 4 +
-                      own_samples(s, max_batch, rank) * activation_floats(&s->spec) * 4 + 2 * max_batch * width * 4 +
-                      (R > 1 ? 2 * own_samples(s, max_batch, rank) * s->spec.vectors_width * 4 : 0) +
-                      max_batch * ids * (2 + 3) * 8; /* sorted pairs twice, a reader's ring of ids */
-    TRY(file_bytes(s, rank, &w->file_bytes));
     TRY(dlrm_reduce_layout(R, s->spec.mlp_elements, cfg->train.deterministic, (int)cfg->train.deterministic_chunks, &reduce));
-    w->sent_bytes = R == 1 ? 0
-                           : ((s->batch - own) * width + own * (s->spec.vectors_width - width)) * 4 + dlrm_reduce_bytes(&reduce, rank, R);
+    w->memory_bytes = w->table_bytes + w->state_bytes + model_bytes(s, rank, &reduce);
+    if (R > 1)
+        w->sent_bytes = ((all - w->samples) * width + w->samples * (s->spec.vectors_width - width)) * 4 / steps +
+                        dlrm_reduce_bytes(&reduce, rank, R);
     dlrm_reduce_close(&reduce);
-    return DLRM_OK;
+    return reading(s, rank, w);
 }
 
 /* MemAvailable, or less where the control group of the process allows less; -1: unknown. */

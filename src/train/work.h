@@ -8,9 +8,9 @@ typedef struct dlrm_work {
     int64_t samples;      /* of the whole run */
     int64_t table_bytes;  /* embedding weights */
     int64_t state_bytes;  /* optimizer state of tables and MLPs */
-    int64_t memory_bytes; /* all of the model: weights, state, activations, exchange */
+    int64_t memory_bytes; /* weights, state, activations, exchange, batches read ahead, evaluation; not the few MiB beside them */
     int64_t file_bytes;   /* read in the whole run, evaluations included */
-    int64_t sent_bytes;   /* per full training step, to other ranks */
+    int64_t sent_bytes;   /* per training step, to other ranks: the mean of the run */
 } dlrm_work;
 
 /* The work of any rank; every rank can compute everybody's. */

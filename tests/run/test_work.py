@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Nothing is replicated: what each rank computed, held, read, sent and needed, as the end event says, is what --check and the start
+event said it would be, within 5 %."""
+import itertools
+import re
+import unittest
+
+import fixture
+from fixture import events
+
+TOLERANCE = 0.05
+BESIDE = 2 << 20  # bytes: fixed memory that the prediction leaves out
+START = 4 << 20  # bytes: what reading the config takes, and has given back before the model is made
+FIGURES = ["samples", "table_bytes", "file_bytes", "sent_bytes_per_step"]
+
+SYNTHETIC = """\
+model:
+  dense_features: 13
+  embedding_dim: 16
+  bottom_mlp: [64, 16]
+  interaction: dot
+  top_mlp: [64, 1]
+  tables: [{rows: 60000}, {rows: 30000, hotness: 3}, {rows: 9000, hotness: {max: 6}}, {count: 3, rows: 500}]
+optimizer:
+  dense: {name: adagrad, learning_rate: 0.01}
+  embedding: {name: adagrad, learning_rate: 0.01}
+train: {batch_size: 1001}
+data: {format: synthetic, synthetic: {batches: 6}}
+log: {every_steps: 0, jsonl: run.jsonl}
+"""
+
+
+class Work(fixture.RunTest):
+    def close(self, got, want, what, beside=0):
+        self.assertLessEqual(abs(got - want), TOLERANCE * want + beside, "%s: was %s, predicted %s" % (what, got, want))
+
+    def check_table(self, out):
+        """The rows of --check's table, in bytes."""
+        rows = []
+        for line in out[out.index("\n  rank "):].splitlines()[2:]:
+            v = line.split()
+            if not v or not re.fullmatch(r"\d+", v[0]):
+                break
+            rows.append({"tables": int(v[1]), "inputs": int(v[2]), "table_bytes": float(v[3]) * 2 ** 20, "state_bytes": float(v[4]) * 2 ** 20,
+                         "memory_bytes": float(v[5]) * 2 ** 20, "samples": int(v[6]), "file_bytes": float(v[7]) * 2 ** 20,
+                         "sent_bytes_per_step": float(v[8]) * 1024})
+        return rows
+
+    def compare(self, ranks, *args):
+        args = ("config.yaml",) + args
+        checked = self.check_table(self.succeed(ranks, *args, "--check").stdout)
+        self.succeed(ranks, *args)
+        start, end = (events(self.path("run.jsonl"), kind)[0] for kind in ("start", "end"))
+        self.assertEqual([len(x) for x in (checked, start["per_rank"], end["per_rank"])], [ranks] * 3)
+        for rank, (c, s, e) in enumerate(zip(checked, start["per_rank"], end["per_rank"])):
+            what = "rank %d of %d, %s, %%s" % (rank, ranks, " ".join(args[1:]))
+            for figure in c:  # --check prints two decimals of a MiB or KiB
+                printed = 0 if isinstance(c[figure], int) else 0.006 * (1024 if "sent" in figure else 2 ** 20)
+                self.assertAlmostEqual(c[figure], s[figure], delta=printed, msg=what % figure)
+            for figure in FIGURES:
+                self.close(e[figure], s[figure], what % figure)
+            self.close(e["peak_bytes"], max(s["memory_bytes"], START), what % "memory", BESIDE)
+        # Together the ranks do the work once.
+        self.assertEqual(sum(e["samples"] for e in end["per_rank"]), end["samples"])
+        self.assertEqual(start["steps"], end["steps"])
+        self.assertEqual(sum(s["tables"] for s in start["per_rank"]), start["model"]["tables"])
+        self.assertEqual(sum(e["table_bytes"] for e in end["per_rank"]), 4 * start["model"]["embedding_parameters"])
+        return start, end
+
+    def test_files(self):
+        """Several epochs with evaluations on the way; steps that end in an epoch; only some rows scored; short last batches."""
+        self.make_data(train=1100, test=900)
+        settings = [["train.epochs=2"],
+                    ["train.batch_size=64", "train.steps=20", "train.deterministic=true", "eval.max_samples=333"],
+                    ["train.epochs=3", "eval.every_steps=50", "eval.batch_size=100", "train.batch_size=33"]]
+        for (ranks, strategy), more in zip(itertools.product((1, 2, 3), ("basic", "memory_balanced", "memory_optimized")),
+                                           itertools.cycle(settings[k] for k in (0, 1, 2, 1, 2, 0, 2, 0, 1))):
+            with self.subTest(ranks=ranks, strategy=strategy, more=more):
+                start, end = self.compare(ranks, "parallel.strategy=" + strategy, "log.every_steps=0", *more)
+                self.assertEqual(start["strategy"], strategy)
+                columns = sum(len(ids.tobytes()) for ids in fixture.Rows(1100, 1).ids)
+                if more == settings[0]:  # all ranks together read each column once an epoch, and the offsets twice at a batch's edge
+                    read = sum(r["file_bytes"] for r in end["per_rank"])
+                    test = fixture.Rows(900, 2)
+                    once = columns + 1100 * 13 + 8 * (1100 + 69)
+                    scored = sum(len(ids.tobytes()) for ids in test.ids) + 900 * 13 + 8 * (900 + 57)
+                    self.assertEqual(read, 2 * (once + scored))
+
+    def test_synthetic(self):
+        self.write("config.yaml", SYNTHETIC)
+        for ranks, more in ((1, ["train.steps=9"]), (2, ["parallel.strategy=memory_optimized", "eval.every_epoch=false"]),
+                            (3, ["train.deterministic=true", "optimizer.embedding.name=rowwise_adagrad"])):
+            with self.subTest(ranks=ranks, more=more):
+                _, end = self.compare(ranks, *more)
+                self.assertEqual(sum(r["file_bytes"] for r in end["per_rank"]), 0)
+
+    def test_more_ranks_than_tables(self):
+        """The fourth rank holds nothing and still does its samples."""
+        self.make_data()
+        _, end = self.compare(4, "train.epochs=2", "log.every_steps=0")
+        self.assertEqual(end["per_rank"][3]["table_bytes"], 0)
+        self.assertGreater(end["per_rank"][3]["samples"], 0)
+
+    def test_small_sets(self):
+        """A batch larger than the data is all of the data."""
+        self.make_data(train=7, test=3)
+        start, _ = self.compare(2, "train.batch_size=64", "train.epochs=3")
+        self.assertEqual(start["batch_size"], 7)
+
+
+if __name__ == "__main__":
+    fixture.main()
