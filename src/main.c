@@ -35,7 +35,7 @@ static bool answer(int argc, char **argv, int *code)
         puts("dlrm-train " DLRM_VERSION);
         return true;
     }
-    if (argc < 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0)) return false;
+    if (argc < 2 || argc > 3 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "-h") != 0)) return false;
     const char *topic = argc > 2 ? argv[2] : NULL;
     if (topic && strcmp(topic, "markdown") == 0) {
         dlrm_config_markdown(stdout);
@@ -67,6 +67,8 @@ static dlrm_status parse(int argc, char **argv, command *c)
             TRY(set_mode(c, PREDICT, argv[i]));
             if (i + 1 == argc) return FAIL(DLRM_E_USAGE, "--predict: expected a file name after it");
             c->predict_to = argv[++i];
+        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "--version") == 0) {
+            return FAIL(DLRM_E_USAGE, "%s: is given alone, or --help with one topic", argv[i]);
         } else if (argv[i][0] == '-') {
             return FAIL(DLRM_E_USAGE, "unknown option %s; see dlrm-train --help", argv[i]);
         } else if (strchr(argv[i], '=')) {

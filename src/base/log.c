@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +15,19 @@ void dlrm_log_init(int rank)
     my_rank = rank;
 }
 
+/* Open MPI gives each rank a terminal of its own, whatever its own output goes to: not the controlling one, and then the
+ * launcher's output counts. */
 bool dlrm_log_is_terminal(void)
 {
-    return isatty(STDOUT_FILENO);
+    if (!isatty(STDOUT_FILENO)) return false;
+    if (tcgetpgrp(STDOUT_FILENO) >= 0) return true;
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/1", (int)getppid());
+    int fd = open(path, O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool terminal = isatty(fd);
+    close(fd);
+    return terminal;
 }
 
 static void clear_bar(void)

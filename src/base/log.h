@@ -12,6 +12,6 @@ void dlrm_error_line(const char *text);
 
 /* A progress bar line that the next dlrm_info replaces; only when stdout is a terminal. */
 void dlrm_progress(const char *fmt, ...) DLRM_PRINTF(1, 2);
-bool dlrm_log_is_terminal(void);
+bool dlrm_log_is_terminal(void); /* does what this rank prints end up on a terminal? */
 
 double dlrm_now(void); /* monotonic seconds */
