@@ -128,7 +128,6 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
         int start = from;
         for (int i = from; i < to; i += UPDATE_AHEAD) {
             vec<V> g[UPDATE_AHEAD];
-            row_ref<T> row[UPDATE_AHEAD];
             row_part<V, KIND> part[UPDATE_AHEAD];
             int flags[UPDATE_AHEAD];
 #pragma unroll
@@ -136,10 +135,8 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
                 flags[u] = i + u < to ? p.flags[i + u] : PAIR_PAD;
                 if (flags[u] & PAIR_PAD) continue;
                 g[u] = mine ? load_vec<V>(a.d_pooled + p.gradient[i + u] + c) : zero_vec<V>();
-                if (flags[u] & PAIR_ENDS && flags[u] & PAIR_WHOLE) {
-                    row[u] = row_of<T, KIND>(t, p.row[i + u], a.step->step);
-                    if (mine) part[u] = load_part<V, KIND>(row[u], c);
-                }
+                if (mine && flags[u] & PAIR_ENDS && flags[u] & PAIR_WHOLE)
+                    part[u] = load_part<V, KIND>(row_of<T, KIND>(t, p.row[i + u], 0), c);
             }
 #pragma unroll
             for (int u = 0; u < UPDATE_AHEAD; u++) {
@@ -155,17 +152,18 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
                     if (mine) store_vec<V>(a.shard->partial + slot * partial_stride(*a.shard) + c, sum);
                     continue;
                 }
+                const row_ref<T> row = row_of<T, KIND>(t, p.row[i + u], a.step->step);
                 float rate = a.step->embedding.lr;
                 if constexpr (KIND == RULE_ROWWISE) {
                     if (c0 == 0) {
                         double squares = t.dim <= stride ? square_of(sum)
                                                          : piece_squares<V>(p, start, i + u, a.d_pooled, t.dim, lane * V, stride);
-                        rate = rowwise_rate(*a.step, row[u], squares, t.dim, lanes, mask, lane == 0);
+                        rate = rowwise_rate(*a.step, row, squares, t.dim, lanes, mask, lane == 0);
                     } else {
-                        rate /= sqrtf(*row[u].state0) + a.step->embedding.epsilon;
+                        rate /= sqrtf(*row.state0) + a.step->embedding.epsilon;
                     }
                 }
-                if (mine) update_part<V, KIND>(*a.step, rate, row[u], c, part[u], sum);
+                if (mine) update_part<V, KIND>(*a.step, rate, row, c, part[u], sum);
             }
         }
         __syncwarp(mask);
@@ -191,7 +189,7 @@ __device__ __forceinline__ void update_table(const update_job<T, G> &a, const sp
 
 /* Per pair: reads 13 bytes of the list and a gradient; per whole run: reads and writes a row and its state. */
 template <class T, class G, rule_kind KIND>
-__global__ void __launch_bounds__(UPDATE_THREADS)
+__global__ void __launch_bounds__(UPDATE_THREADS, KIND == RULE_SGD ? 3 : 2)
     pieces_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted sorted,
                   const G *d_pooled, bool aligned, const dlrm_cuda_step *step)
 {

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Builds the tests and timings of the CUDA kernels with nvcc alone: build_cuda.sh FOLDER [gpu_arch, default 90]
+set -e
+cd "$(dirname "$0")/../.."
+out=$1
+mkdir -p "$out"
+flags="-std=c++17 -O3 -gencode=arch=compute_${2:-90},code=sm_${2:-90} -Xcompiler -Wall,-Wextra -I. -Isrc"
+objects=
+for f in src/base/tree.c src/base/status.c; do
+    o=$out/$(basename $f).o
+    cc -O2 -std=gnu11 -D_GNU_SOURCE -Isrc -c $f -o "$o"
+    objects="$objects $o"
+done
+for f in embedding sort update interact dot_tensor concat loss optim; do
+    [ "$out/$f.o" -nt cuda/$f.cu ] && [ "$out/$f.o" -nt cuda/kernels.h ] && [ "$out/$f.o" -nt cuda/reduce.cuh ] ||
+        nvcc $flags -c cuda/$f.cu -o "$out/$f.o"
+    objects="$objects $out/$f.o"
+done
+for t in cuda_kernels_test cuda_kernels_bench; do
+    nvcc $flags tests/check/$t.cu $objects -o "$out/$t"
+done
