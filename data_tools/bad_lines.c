@@ -22,15 +22,17 @@ void dlrm_bad_lines_add(dlrm_bad_lines *b, uint64_t number, const char *line, si
 
 static dlrm_status too_many(const dlrm_bad_lines *b, const dlrm_convert_options *o)
 {
-    return FAIL(DLRM_E_INPUT, "%lld of %lld lines are malformed, more than --max-bad-share %g allows", (long long)b->bad,
-                (long long)b->lines, o->max_bad_share);
+    return FAIL(DLRM_E_INPUT, "%lld of %lld lines are malformed, more than --max-bad-share %g allows",
+                (long long)b->bad, (long long)b->lines, o->max_bad_share);
 }
 
 static void name_first(const dlrm_bad_lines *b, const dlrm_convert_options *o)
 {
-    for (int i = 0; i < b->n; i++)
-        fprintf(stderr, "dlrm_data: %s:%lld: %s\n", o->paths[b->first[i].number >> 40],
-                (long long)(b->first[i].number & (((uint64_t)1 << 40) - 1)) + 1, b->first[i].reason);
+    for (int i = 0; i < b->n; i++) {
+        uint64_t number = b->first[i].number;
+        fprintf(stderr, "dlrm_data: %s:%lld: %s\n", o->paths[dlrm_row_file(number)],
+                (long long)dlrm_row_line(number) + 1, b->first[i].reason);
+    }
 }
 
 dlrm_status dlrm_bad_lines_count(dlrm_bad_lines *b, const dlrm_convert_options *o, int64_t lines)

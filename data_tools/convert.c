@@ -1,5 +1,5 @@
-/* The passes of a conversion: (count the lines, where the split needs it;) parse the text, counting ids and spooling rows;
- * make the vocabularies; write the columns. */
+/* The passes of a conversion: (count the lines, where the split needs it;) parse the text, counting ids and spooling
+ * rows; make the vocabularies; write the columns. */
 #include "convert.h"
 
 #include <errno.h>
@@ -160,7 +160,8 @@ done:
     return st;
 }
 
-/* A thread's buffers in the text pass: a chunk, a file's rest, gzip's buffers, parsed rows and their order by bucket. */
+/* A thread's buffers in the text pass: a chunk, a file's rest, gzip's buffers, parsed rows and their order by bucket.
+ */
 static int64_t text_pass_bytes(const conversion *c)
 {
     int64_t row = 8 + 1 + CRITEO_DENSE * c->dense.bytes + 4 + 4 * CRITEO_IDS + 12;
@@ -173,8 +174,10 @@ static void plan_buckets(conversion *c)
 {
     enum { MOST_BITS = 12, LEAST_ROWS = 64, MOST_ROWS = 8192, ROW_BYTES = 200 };
     dlrm_spool_args *a = &c->spool_args;
-    int64_t rows = dlrm_text_rows_guess(c->text), fitting = c->o.memory / 4 / c->o.threads / ROW_BYTES + 1, room = c->o.memory / 8;
-    while (a->bucket_bits < MOST_BITS && (rows >> a->bucket_bits > fitting || 1 << a->bucket_bits < 4 * c->o.threads)) a->bucket_bits++;
+    int64_t rows = dlrm_text_rows_guess(c->text), fitting = c->o.memory / 4 / c->o.threads / ROW_BYTES + 1,
+            room = c->o.memory / 8;
+    while (a->bucket_bits < MOST_BITS && (rows >> a->bucket_bits > fitting || 1 << a->bucket_bits < 4 * c->o.threads))
+        a->bucket_bits++;
     a->block_rows = LEAST_ROWS;
     while (a->bucket_bits > 0 && dlrm_spool_memory(a) > room) a->bucket_bits--;
     while (a->block_rows < MOST_ROWS && a->block_rows << a->bucket_bits < rows) {
@@ -189,8 +192,12 @@ static dlrm_status text_pass(conversion *c)
 {
     char path[DLRM_PATH_MAX];
     TRY(dlrm_tool_path(path, "%s/rows.tmp", c->out.work));
-    c->spool_args = (dlrm_spool_args){.path = path, .n_ids = CRITEO_IDS, .dense_bytes = CRITEO_DENSE * c->dense.bytes,
-                                      .threads = (int)c->o.threads, .shuffle = c->o.shuffle, .seed = (uint64_t)c->o.seed};
+    c->spool_args = (dlrm_spool_args){.path = path,
+                                      .n_ids = CRITEO_IDS,
+                                      .dense_bytes = CRITEO_DENSE * c->dense.bytes,
+                                      .threads = (int)c->o.threads,
+                                      .shuffle = c->o.shuffle,
+                                      .seed = (uint64_t)c->o.seed};
     if (c->o.shuffle) plan_buckets(c);
     TRY(dlrm_spool_open(&c->spool_args, &c->spool));
     int64_t rest = c->o.memory - base_bytes - c->o.threads * text_pass_bytes(c) - dlrm_spool_memory(&c->spool_args);
@@ -201,11 +208,12 @@ static dlrm_status text_pass(conversion *c)
     end_pass(c, "parse", dlrm_text_bytes(c->text), "text");
     TRY(dlrm_bad_lines_judge(&c->bad, &c->o));
     if (c->counted_lines && c->counted_lines != c->bad.lines)
-        return FAIL(DLRM_E_INPUT, "the input files changed during the run: %lld lines, then %lld", (long long)c->counted_lines,
-                    (long long)c->bad.lines);
+        return FAIL(DLRM_E_INPUT, "the input files changed during the run: %lld lines, then %lld",
+                    (long long)c->counted_lines, (long long)c->bad.lines);
     for (int i = 0; i < c->o.n_files; i++)
         if (dlrm_text_open_ended(c->text, i))
-            fprintf(stderr, "dlrm_data: %s: the last line does not end in a line break; was the file cut off?\n", c->o.paths[i]);
+            fprintf(stderr, "dlrm_data: %s: the last line does not end in a line break; was the file cut off?\n",
+                    c->o.paths[i]);
     for (int s = 0; s < DLRM_OUT_SPLITS; s++) c->report.rows[s] = dlrm_spool_rows(c->spool, s);
     return DLRM_OK;
 }
@@ -299,9 +307,16 @@ static dlrm_status column_pass(conversion *c)
     for (int k = 0; k < CRITEO_IDS; k++) cardinality[k] = (n[k] = c->vocab[k].n) + 1;
     dlrm_columns_shape shape = {CRITEO_DENSE, c->dense.bytes, CRITEO_IDS, cardinality};
     TRY(dlrm_columns_open(c->out.work, &shape, c->report.rows, &c->columns));
-    dlrm_emit_args args = {.spool = c->spool, .n_ids = CRITEO_IDS, .dense_bytes = CRITEO_DENSE * c->dense.bytes,
-                           .bucket_bits = c->spool_args.bucket_bits, .vocab_path = c->vocab_path, .vocab_n = n,
-                           .threads = (int)c->o.threads, .memory = c->o.memory - base_bytes, .block_rows = CHUNK_ROWS, .out = c->columns};
+    dlrm_emit_args args = {.spool = c->spool,
+                           .n_ids = CRITEO_IDS,
+                           .dense_bytes = CRITEO_DENSE * c->dense.bytes,
+                           .bucket_bits = c->spool_args.bucket_bits,
+                           .vocab_path = c->vocab_path,
+                           .vocab_n = n,
+                           .threads = (int)c->o.threads,
+                           .memory = c->o.memory - base_bytes,
+                           .block_rows = CHUNK_ROWS,
+                           .out = c->columns};
     dlrm_emit_result result = {.unknown = unknown};
     TRY(dlrm_emit(&args, &result));
     TRY(dlrm_columns_finish(c->columns));

@@ -8,8 +8,8 @@
 #include "dense.h"
 #include "emit.h"
 #include "output.h"
-#include "spool.h"
 #include "split_binary.h"
+#include "spool.h"
 #include "text_input.h"
 
 enum { DLRM_BAD_SHOWN = 10, DLRM_CONVERT_PASSES = 4 };
@@ -39,7 +39,8 @@ typedef struct dlrm_split_plan {
     int64_t *test_begin, *test_end; /* [n_files] */
 } dlrm_split_plan;
 /* `lines` of each file; NULL where the split is by day, which needs no counts. */
-dlrm_status dlrm_split_plan_open(const dlrm_convert_options *o, const int64_t *lines, dlrm_split_plan *out) DLRM_MUST_USE;
+dlrm_status dlrm_split_plan_open(const dlrm_convert_options *o, const int64_t *lines,
+                                 dlrm_split_plan *out) DLRM_MUST_USE;
 void dlrm_split_plan_close(dlrm_split_plan *p);
 
 /* Malformed lines: how many, and the first few by file and line. Any thread. */
@@ -81,7 +82,7 @@ typedef struct dlrm_convert_report {
 } dlrm_convert_report;
 
 /* Writes `folder`/convert.json and prints the closing lines. */
-dlrm_status dlrm_convert_report_write(const dlrm_convert_options *o, const dlrm_convert_report *r, const dlrm_bad_lines *bad,
-                                      const char *folder) DLRM_MUST_USE;
+dlrm_status dlrm_convert_report_write(const dlrm_convert_options *o, const dlrm_convert_report *r,
+                                      const dlrm_bad_lines *bad, const char *folder) DLRM_MUST_USE;
 
 dlrm_status dlrm_convert_main(int argc, char **argv) DLRM_MUST_USE;

@@ -14,10 +14,10 @@
 #include "tool.h"
 
 enum {
-    FIRST_BITS = 12,        /* slots of a new table, as a power of two */
-    AHEAD = 12,             /* rows whose slots are prefetched */
-    MERGE_BYTES = 4 << 20,  /* buffers of one walk, shared by the runs … */
-    MERGE_LEAST = 4096,     /* … each of which has at least so many */
+    FIRST_BITS = 12,       /* slots of a new table, as a power of two */
+    AHEAD = 12,            /* rows whose slots are prefetched */
+    MERGE_BYTES = 4 << 20, /* buffers of one walk, shared by the runs … */
+    MERGE_LEAST = 4096,    /* … each of which has at least so many */
 };
 
 typedef struct run {
@@ -28,8 +28,8 @@ typedef struct column {
     pthread_mutex_t lock;
     uint64_t *slot; /* value << 32 | count; 0 = free. After finish: [n] sorted */
     int bits;
-    int64_t n;        /* distinct values in the table */
-    int64_t rows;     /* added since the table was empty: no count can be larger */
+    int64_t n;    /* distinct values in the table */
+    int64_t rows; /* added since the table was empty: no count can be larger */
     int64_t missing;
     int n_runs, run_capacity;
     run *runs;
@@ -41,8 +41,8 @@ typedef struct column {
 struct dlrm_counts {
     int n_columns;
     column *columns;
-    int64_t share;          /* bytes that a column may take whatever the others have */
-    int64_t shared_budget;  /* bytes for all beyond their shares */
+    int64_t share;         /* bytes that a column may take whatever the others have */
+    int64_t shared_budget; /* bytes for all beyond their shares */
     atomic_llong shared_used;
     atomic_uint next_column; /* where the next thread starts */
 };

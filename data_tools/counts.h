@@ -12,9 +12,10 @@ typedef struct dlrm_counts dlrm_counts;
 dlrm_status dlrm_counts_open(int columns, int64_t budget_bytes, const char *folder, dlrm_counts **out) DLRM_MUST_USE;
 void dlrm_counts_close(dlrm_counts **c);
 
-/* Counts n rows of all columns: column k's values are values[k*stride …]; bit k of missing[i] says that row i has none.
+/* Counts n rows of all columns: column k's values are values[k*stride …]; bit k of missing[i]: row i has none there.
  * Any thread; a thread starts with the columns that no other one is counting. n at most 2^30. */
-dlrm_status dlrm_counts_add(dlrm_counts *c, const uint32_t *values, int64_t stride, const uint32_t *missing, int64_t n) DLRM_MUST_USE;
+dlrm_status dlrm_counts_add(dlrm_counts *c, const uint32_t *values, int64_t stride, const uint32_t *missing,
+                            int64_t n) DLRM_MUST_USE;
 
 /* Ends counting for a column: afterwards it can be walked, any number of times, and is not added to. Different columns
  * may be finished and walked by different threads. */

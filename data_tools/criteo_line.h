@@ -22,7 +22,8 @@ typedef struct dlrm_criteo_row {
  * beyond the line. */
 bool dlrm_criteo_parse(const char *line, size_t bytes, dlrm_criteo_row *row);
 
-/* Why dlrm_criteo_parse refuses this line; values are quoted, with bytes that do not print escaped and long ones cut. */
+/* Why dlrm_criteo_parse refuses this line; values are quoted, with bytes that do not print escaped and long ones cut.
+ */
 void dlrm_criteo_explain(const char *line, size_t bytes, char *out, size_t out_bytes);
 
 #ifdef __cplusplus

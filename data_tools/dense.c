@@ -13,7 +13,8 @@ uint16_t dlrm_half_of_float(float x)
     memcpy(&bits, &x, sizeof bits);
     uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
     if (rest >= 0x477FF000) return (uint16_t)(sign | 0x7C00); /* 65520 and more round to infinity */
-    if (rest < 0x38800000) { /* below 2^-14: a multiple of 2^-24, which adding 0.5 rounds to in float's own last place */
+    if (rest <
+        0x38800000) { /* below 2^-14: a multiple of 2^-24, which adding 0.5 rounds to in float's own last place */
         float magnitude;
         memcpy(&magnitude, &rest, sizeof magnitude);
         magnitude += 0.5f;

@@ -17,11 +17,11 @@ typedef struct piece {
 /* A thread's room, for `capacity` rows at a time. */
 typedef struct worker {
     int64_t capacity;
-    char *a, *b;       /* [capacity] of the widest part */
-    uint32_t *pos;     /* sorted order: row j of the output is row pos[j] of those selected */
-    uint32_t *picked;  /* where the selected rows stand in their bucket, ascending */
+    char *a, *b;      /* [capacity] of the widest part */
+    uint32_t *pos;    /* sorted order: row j of the output is row pos[j] of those selected */
+    uint32_t *picked; /* where the selected rows stand in their bucket, ascending */
     uint32_t *missing, *ids;
-    char *block;       /* [block_rows] of the widest part */
+    char *block; /* [block_rows] of the widest part */
     int64_t *unknown;
     int64_t positives[DLRM_OUT_SPLITS];
     int64_t bytes_read;
@@ -67,7 +67,8 @@ static dlrm_status load_picked(const emission *e, worker *w, int part)
         if (end == at) continue;
         bool whole = end - at == b->rows;
         TRY(read_part(e, w, b, part, whole ? w->a + at * width : w->block));
-        for (; !whole && at < end; at++) memcpy(w->a + at * width, w->block + (w->picked[at] - base) * width, (size_t)width);
+        for (; !whole && at < end; at++)
+            memcpy(w->a + at * width, w->block + (w->picked[at] - base) * width, (size_t)width);
         at = end;
     }
     return DLRM_OK;
@@ -106,11 +107,13 @@ static dlrm_status write_rows(emission *e, worker *w, int split, int64_t row)
         const piece *p = &e->pieces[i];
         TRY(fetch(e, w, DLRM_PART_ID + p->column));
         if (!p->first) TRY(dlrm_columns_ids_read(out, split, p->column, row, w->n, w->ids));
-        w->unknown[p->column] += dlrm_vocab_lookup(&p->vocab, (const uint32_t *)w->b, w->missing, p->column, w->n, w->ids);
+        w->unknown[p->column] +=
+            dlrm_vocab_lookup(&p->vocab, (const uint32_t *)w->b, w->missing, p->column, w->n, w->ids);
         TRY(dlrm_columns_ids(out, split, p->column, row, w->n, w->ids, w->a));
     }
     e->rows_done += w->n;
-    dlrm_tool_progress("writing columns", e->rows_done * dlrm_spool_row_bytes(e->args->spool), dlrm_spool_bytes(e->args->spool));
+    dlrm_tool_progress("writing columns", e->rows_done * dlrm_spool_row_bytes(e->args->spool),
+                       dlrm_spool_bytes(e->args->spool));
     return DLRM_OK;
 }
 
@@ -125,7 +128,8 @@ static void sort_picked(worker *w, int bits)
     for (int64_t i = 0; i < w->n; i++) {
         uint32_t row = (uint32_t)word[i];
         int64_t j = i;
-        for (; j > 0 && word[j - 1] >> 32 == word[i] >> 32 && key[w->pos[j - 1]] > key[row]; j--) w->pos[j] = w->pos[j - 1];
+        for (; j > 0 && word[j - 1] >> 32 == word[i] >> 32 && key[w->pos[j - 1]] > key[row]; j--)
+            w->pos[j] = w->pos[j - 1];
         w->pos[j] = row;
     }
 }
@@ -274,7 +278,8 @@ static dlrm_status emit_groups(emission *e, dlrm_emit_result *result)
     TRY(dlrm_alloc(a->threads, sizeof *e->workers, "the column pass", &e->workers));
     TRY(dlrm_alloc(a->n_ids, sizeof *e->pieces, "the column pass", &e->pieces));
     for (int t = 0; t < a->threads; t++) TRY(open_worker(a, capacity, &e->workers[t]));
-    int64_t rest = a->memory - a->threads * (capacity * bytes_per_row(a->dense_bytes) + a->block_rows * widest_part(a->dense_bytes));
+    int64_t rest = a->memory - a->threads * (capacity * bytes_per_row(a->dense_bytes) +
+                                             a->block_rows * widest_part(a->dense_bytes));
     for (int column = 0; column < a->n_ids;) {
         TRY(load_group(e, &column, &first, rest));
         e->first_group = result->groups++ == 0;

@@ -7,7 +7,7 @@
 #include "spool.h"
 
 typedef struct dlrm_emit_args {
-    dlrm_spool *spool; /* finished */
+    dlrm_spool *spool;      /* finished */
     int n_ids, dense_bytes; /* of a row */
     int bucket_bits;
     char (*vocab_path)[DLRM_PATH_MAX]; /* [n_ids] */
@@ -19,7 +19,7 @@ typedef struct dlrm_emit_args {
 } dlrm_emit_args;
 
 typedef struct dlrm_emit_result {
-    int64_t *unknown;   /* [n_ids], the caller's: ids that were neither missing nor in the vocabulary */
+    int64_t *unknown; /* [n_ids], the caller's: ids that were neither missing nor in the vocabulary */
     int64_t positives[DLRM_OUT_SPLITS];
     int groups;         /* times that the blocks were gone through */
     int64_t bytes_read; /* of the spool */

@@ -80,14 +80,19 @@ static dlrm_status parse_choice(const dlrm_option *o, const char *text)
 static dlrm_status set_value(const dlrm_option *o, const char *text)
 {
     switch (o->kind) {
-    case DLRM_OPT_INT: return parse_int(o, text);
-    case DLRM_OPT_SIZE: return parse_size(o, text);
-    case DLRM_OPT_FLOAT: return parse_float(o, text);
-    case DLRM_OPT_CHOICE: return parse_choice(o, text);
+    case DLRM_OPT_INT:
+        return parse_int(o, text);
+    case DLRM_OPT_SIZE:
+        return parse_size(o, text);
+    case DLRM_OPT_FLOAT:
+        return parse_float(o, text);
+    case DLRM_OPT_CHOICE:
+        return parse_choice(o, text);
     case DLRM_OPT_FLAG:
         *(bool *)o->value = true;
         return DLRM_OK;
-    case DLRM_OPT_TEXT: break;
+    case DLRM_OPT_TEXT:
+        break;
     }
     if (!*text) return bad_value(o, text, "some text");
     *(const char **)o->value = text;

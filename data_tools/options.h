@@ -25,13 +25,14 @@ typedef struct dlrm_option {
 } dlrm_option;
 
 typedef struct dlrm_usage {
-    const char *command;   /* "convert" */
-    const char *synopsis;  /* what follows the command's name */
-    const char *text;      /* paragraphs after the synopsis */
+    const char *command;  /* "convert" */
+    const char *synopsis; /* what follows the command's name */
+    const char *text;     /* paragraphs after the synopsis */
     const dlrm_option *options;
     int n_options;
 } dlrm_usage;
 
 /* Moves the positional arguments to argv[0 … *n_positional-1]. *help: --help was met (its text is printed). Errors are
  * DLRM_E_USAGE and name option, value and what was expected. */
-dlrm_status dlrm_options_parse(const dlrm_usage *usage, int argc, char **argv, int *n_positional, bool *help) DLRM_MUST_USE;
+dlrm_status dlrm_options_parse(const dlrm_usage *usage, int argc, char **argv, int *n_positional,
+                               bool *help) DLRM_MUST_USE;

@@ -34,7 +34,10 @@ static dlrm_status remove_leftover(const char *work)
     TRY(dlrm_tool_path(mark, "%s/%s", work, marker));
     int fd = open(mark, O_RDWR | O_CLOEXEC);
     if (fd < 0)
-        return FAIL(DLRM_E_INPUT, "%s: this name is needed while the output is incomplete, but is taken by something that dlrm_data did not make", work);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: this name is needed while the output is incomplete, but is taken by something that dlrm_data "
+                    "did not make",
+                    work);
     bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0;
     dlrm_status st = busy ? FAIL(DLRM_E_INPUT, "%s: another dlrm_data is writing here now", work) : remove_tree(work);
     close(fd);
@@ -51,7 +54,8 @@ dlrm_status dlrm_output_begin(const char *path, dlrm_output *out)
     TRY(dlrm_tool_path(out->work, "%s.partial", out->path));
     TRY(dlrm_tool_path(mark, "%s/%s", out->work, marker));
     struct stat st;
-    if (lstat(out->path, &st) == 0) return FAIL(DLRM_E_INPUT, "%s: exists already; name a new output, or remove it first", out->path);
+    if (lstat(out->path, &st) == 0)
+        return FAIL(DLRM_E_INPUT, "%s: exists already; name a new output, or remove it first", out->path);
     if (lstat(out->work, &st) == 0) TRY(remove_leftover(out->work));
     TRY(dlrm_tool_make_folder(out->work));
     TRY(dlrm_tool_create(mark, &out->lock));

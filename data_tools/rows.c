@@ -10,11 +10,16 @@ int dlrm_rows_parts(const dlrm_rows *r)
 int64_t dlrm_rows_width(const dlrm_rows *r, int part)
 {
     switch (part) {
-    case DLRM_PART_KEY: return sizeof *r->number;
-    case DLRM_PART_MISSING: return sizeof *r->missing;
-    case DLRM_PART_DENSE: return r->dense_bytes;
-    case DLRM_PART_LABEL: return sizeof *r->label;
-    default: return sizeof *r->ids;
+    case DLRM_PART_KEY:
+        return sizeof *r->number;
+    case DLRM_PART_MISSING:
+        return sizeof *r->missing;
+    case DLRM_PART_DENSE:
+        return r->dense_bytes;
+    case DLRM_PART_LABEL:
+        return sizeof *r->label;
+    default:
+        return sizeof *r->ids;
     }
 }
 

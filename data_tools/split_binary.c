@@ -63,7 +63,8 @@ static dlrm_status make_file(dlrm_columns *c, int split, int file)
     return DLRM_OK;
 }
 
-dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shape, const int64_t rows[DLRM_OUT_SPLITS], dlrm_columns **out)
+dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shape, const int64_t rows[DLRM_OUT_SPLITS],
+                              dlrm_columns **out)
 {
     dlrm_status st;
     dlrm_columns *c;
@@ -112,7 +113,8 @@ static void write_split_sources(const dlrm_columns *c, int split, FILE *out)
     for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "    - num_%d\n", j);
     fprintf(out, "    files:\n    - %s/numerical.bin\n    type: split_binary\n", name);
     for (int k = 0; k < c->shape.n_ids; k++)
-        fprintf(out, "  - features:\n    - cat_%d.bin\n    files:\n    - %s/cat_%d.bin\n    type: split_binary\n", k, name, k);
+        fprintf(out, "  - features:\n    - cat_%d.bin\n    files:\n    - %s/cat_%d.bin\n    type: split_binary\n", k,
+                name, k);
 }
 
 static void write_spec(const dlrm_columns *c, FILE *out)
@@ -126,7 +128,8 @@ static void write_spec(const dlrm_columns *c, FILE *out)
         fprintf(out, "  cat_%d.bin:\n    cardinality: %lld\n    dtype: int%d\n", k, (long long)c->cardinality[k],
                 8 * dlrm_columns_id_bytes(c->cardinality[k]));
     fprintf(out, "  label:\n    dtype: bool\n");
-    for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "  num_%d:\n    dtype: float%d\n", j, 8 * c->shape.dense_bytes);
+    for (int j = 0; j < c->shape.n_dense; j++)
+        fprintf(out, "  num_%d:\n    dtype: float%d\n", j, 8 * c->shape.dense_bytes);
     fprintf(out, "metadata: {}\nsource_spec:\n");
     for (int s = 0; s < DLRM_VALIDATION; s++)
         if (c->split[s].rows > 0) write_split_sources(c, s, out);
@@ -170,7 +173,8 @@ dlrm_status dlrm_columns_dense(dlrm_columns *c, int split, int64_t row, int64_t 
     return write_rows(c, split, DENSE, row, n, values);
 }
 
-dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids, void *packed)
+dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids,
+                             void *packed)
 {
     int64_t width = row_bytes(c, IDS + column);
     int8_t *bytes = packed;

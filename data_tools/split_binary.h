@@ -19,14 +19,18 @@ int dlrm_columns_id_bytes(int64_t cardinality);
 typedef struct dlrm_columns dlrm_columns;
 
 /* Makes the files of the splits that have rows, at their full size. */
-dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shape, const int64_t rows[DLRM_OUT_SPLITS], dlrm_columns **out) DLRM_MUST_USE;
+dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shape, const int64_t rows[DLRM_OUT_SPLITS],
+                              dlrm_columns **out) DLRM_MUST_USE;
 void dlrm_columns_close(dlrm_columns **c); /* without finish: what is there is incomplete */
 /* To the disk; writes feature_spec.yaml. */
 dlrm_status dlrm_columns_finish(dlrm_columns *c) DLRM_MUST_USE;
 
-dlrm_status dlrm_columns_labels(dlrm_columns *c, int split, int64_t row, int64_t n, const uint8_t *labels) DLRM_MUST_USE;
+dlrm_status dlrm_columns_labels(dlrm_columns *c, int split, int64_t row, int64_t n,
+                                const uint8_t *labels) DLRM_MUST_USE;
 dlrm_status dlrm_columns_dense(dlrm_columns *c, int split, int64_t row, int64_t n, const void *values) DLRM_MUST_USE;
 /* `packed` is other room for n ids of 4 bytes. */
-dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids, void *packed) DLRM_MUST_USE;
+dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids,
+                             void *packed) DLRM_MUST_USE;
 /* Reads back what dlrm_columns_ids wrote there (zeros where it did not). */
-dlrm_status dlrm_columns_ids_read(dlrm_columns *c, int split, int column, int64_t row, int64_t n, uint32_t *ids) DLRM_MUST_USE;
+dlrm_status dlrm_columns_ids_read(dlrm_columns *c, int split, int column, int64_t row, int64_t n,
+                                  uint32_t *ids) DLRM_MUST_USE;

@@ -33,12 +33,12 @@ struct dlrm_spool {
     atomic_llong bytes;
     int n_buckets;
     bucket *buckets;
-    scatter *scatters; /* [threads] */
+    scatter *scatters;    /* [threads] */
     pthread_mutex_t lock; /* of the blocks */
     dlrm_block *blocks;
     int64_t n_blocks, block_capacity;
     int64_t rows[DLRM_OUT_SPLITS]; /* after finish */
-    dlrm_rows shape; /* no rows: widths alone */
+    dlrm_rows shape;               /* no rows: widths alone */
 };
 
 int64_t dlrm_spool_width(const dlrm_spool *s, int part)
@@ -80,7 +80,8 @@ dlrm_status dlrm_spool_open(const dlrm_spool_args *a, dlrm_spool **out)
             pthread_mutex_init(&b->lock, NULL);
         }
         for (int t = 0; t < a->threads; t++)
-            TRY_TO(fail, st, dlrm_alloc(s->n_buckets + 1, sizeof *s->scatters->start, "shuffle buckets", &s->scatters[t].start));
+            TRY_TO(fail, st,
+                   dlrm_alloc(s->n_buckets + 1, sizeof *s->scatters->start, "shuffle buckets", &s->scatters[t].start));
     }
     *out = s;
     return DLRM_OK;
@@ -134,7 +135,8 @@ static dlrm_status note_block(dlrm_spool *s, dlrm_block b)
     return DLRM_OK;
 }
 
-static dlrm_status write_block(dlrm_spool *s, int group, int64_t order, const dlrm_rows *rows, int64_t begin, int64_t end)
+static dlrm_status write_block(dlrm_spool *s, int group, int64_t order, const dlrm_rows *rows, int64_t begin,
+                               int64_t end)
 {
     int64_t n = end - begin, bytes = n * dlrm_spool_row_bytes(s), offset = atomic_fetch_add(&s->bytes, bytes);
     if (n == rows->capacity) { /* then memory has no gaps */
@@ -170,7 +172,8 @@ static int64_t bucket_of(const dlrm_spool *s, uint64_t key)
 }
 
 /* Appends the rows order[0 … n-1] of `from`, less what does not fit; returns how many did. */
-static int64_t append_rows(dlrm_rows *to, const dlrm_rows *from, const uint64_t *key, int64_t first, const int32_t *order, int64_t n)
+static int64_t append_rows(dlrm_rows *to, const dlrm_rows *from, const uint64_t *key, int64_t first,
+                           const int32_t *order, int64_t n)
 {
     if (n > to->capacity - to->n) n = to->capacity - to->n;
     for (int64_t i = 0; i < n; i++) {
@@ -197,7 +200,8 @@ static dlrm_status write_bucket(dlrm_spool *s, int64_t b)
     return DLRM_OK;
 }
 
-static dlrm_status add_to_bucket(dlrm_spool *s, int64_t b, const dlrm_rows *from, const uint64_t *key, int64_t first, const int32_t *order, int64_t n)
+static dlrm_status add_to_bucket(dlrm_spool *s, int64_t b, const dlrm_rows *from, const uint64_t *key, int64_t first,
+                                 const int32_t *order, int64_t n)
 {
     while (n > 0) {
         int64_t done = append_rows(&s->buckets[b].rows, from, key, first, order, n);

@@ -1,7 +1,7 @@
 /* Parsed rows between the text pass and the column pass: one temporary file of blocks, each of which holds some rows
- * column by column, so that any columns can be read alone. Rows that keep their order go into a block per chunk of text.
- * Training rows that are to be shuffled are dealt to buckets by the top bits of a key that is a bijection of the row's
- * number: sorted by key, all rows are in a random order that depends on the seed alone. */
+ * column by column, so that any columns can be read alone. Rows that keep their order go into a block per chunk of
+ * text. Training rows that are to be shuffled are dealt to buckets by the top bits of a key that is a bijection of the
+ * row's number: sorted by key, all rows are in a random order that depends on the seed alone. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,8 +25,8 @@ typedef struct dlrm_spool_args {
     int threads;
     bool shuffle;
     uint64_t seed;
-    int bucket_bits;     /* shuffle: 2^bits buckets … */
-    int64_t block_rows;  /* … that are written so many rows at a time */
+    int bucket_bits;    /* shuffle: 2^bits buckets … */
+    int64_t block_rows; /* … that are written so many rows at a time */
 } dlrm_spool_args;
 
 /* Memory that the buckets' buffers take. */
@@ -35,7 +35,8 @@ dlrm_status dlrm_spool_open(const dlrm_spool_args *a, dlrm_spool **out) DLRM_MUS
 void dlrm_spool_close(dlrm_spool **s); /* removes the file */
 
 /* Rows [begin, end) of a chunk; `thread` is the caller's number. */
-dlrm_status dlrm_spool_add(dlrm_spool *s, int thread, int split, const dlrm_rows *rows, int64_t begin, int64_t end) DLRM_MUST_USE;
+dlrm_status dlrm_spool_add(dlrm_spool *s, int thread, int split, const dlrm_rows *rows, int64_t begin,
+                           int64_t end) DLRM_MUST_USE;
 /* All rows are in: writes what the buckets still hold, orders the blocks by group and place. */
 dlrm_status dlrm_spool_finish(dlrm_spool *s) DLRM_MUST_USE;
 

@@ -21,7 +21,8 @@
 enum {
     BLOCK_ROWS = 1 << 14,
     LONGEST_LINE = 2 + CRITEO_DENSE * 12 + CRITEO_IDS * 9,
-    ALL_ROWS = 0, TEST_ROWS = 1, /* what AUC is computed over */
+    ALL_ROWS = 0,
+    TEST_ROWS = 1, /* what AUC is computed over */
 };
 
 /* Rows that MLPerf scores of Terabyte's last day; convert cuts there too. */
@@ -63,18 +64,19 @@ typedef struct synthesis {
 } synthesis;
 
 static const char help_text[] =
-    "Makes rows in the shape of Criteo's sets: 13 counts, some negative or empty, and 26 ids of a power law, with the\n"
-    "number of ids of the published columns (never more than rows). Labels are drawn from a planted logistic model of\n"
-    "the row, whose own AUC bounds what any trained model can reach; most of it can be learned from frequent ids.\n"
+    "Makes rows in the shape of Criteo's sets: 13 counts, some negative or empty, and 26 ids of a power law,\n"
+    "with the number of ids of the published columns (never more than rows). Labels are drawn from a planted\n"
+    "logistic model of the row, whose own AUC bounds what any trained model can reach; most of it can be\n"
+    "learned from frequent ids.\n"
     "\n"
     "text          PATH is a file like train.txt or, with --days D, a folder with day_0 ... day_D-1.\n"
-    "split_binary  PATH is a folder as 'convert' makes them: ids by planted frequency, 0 = missing; dense ln(x+3) in\n"
-    "              float16; the last day, or --test-fraction of the rows, is test/.\n"
+    "split_binary  PATH is a folder as 'convert' makes them: ids by planted frequency, 0 = missing; dense\n"
+    "              ln(x+3) in float16; the last day, or --test-fraction of the rows, is test/.\n"
     "\n"
-    "PATH.truth holds the planted probability of each row as float32: a file, or a folder with one file for each of\n"
-    "PATH's (text days) or for each split. The exact AUC of the planted model is printed over all rows and, with --days\n"
-    "or --test-fraction, over those that 'convert' makes test rows. The same arguments make the same bytes, with any\n"
-    "number of threads.";
+    "PATH.truth holds the planted probability of each row as float32: a file, or a folder with one file for\n"
+    "each of PATH's days or splits. The exact AUC of the planted model is printed over all rows and, with\n"
+    "--days or --test-fraction, over those that 'convert' makes test rows. The same arguments make the same\n"
+    "bytes, with any number of threads.";
 
 static const char hex_digits[] = "0123456789abcdef";
 
@@ -171,7 +173,8 @@ static dlrm_status write_block(synthesis *s, worker *w, int64_t block)
     block -= c->first_block;
     int64_t first = block * BLOCK_ROWS, n = c->rows - first < BLOCK_ROWS ? c->rows - first : BLOCK_ROWS;
     int64_t bytes = make_rows(s, w, c->first + first, n);
-    TRY(dlrm_tool_pwrite(c->truth_fd, w->truth, (size_t)n * sizeof *w->truth, first * (int64_t)sizeof *w->truth, c->truth_path));
+    TRY(dlrm_tool_pwrite(c->truth_fd, w->truth, (size_t)n * sizeof *w->truth, first * (int64_t)sizeof *w->truth,
+                         c->truth_path));
     if (s->format == 1) return write_columns(s, w, (int)(c - s->sections), first);
     int64_t place = take_place(s, c, block, bytes);
     return dlrm_tool_pwrite(c->fd, w->text, (size_t)bytes, place, c->path);
@@ -301,7 +304,8 @@ static void print_auc(const synthesis *s, int set, const char *what)
         positives += of[1];
     }
     if (negatives == 0 || positives == 0) {
-        dlrm_info("planted AUC, %s: none, as all labels are alike (%lld rows)", what, (long long)(negatives + positives));
+        dlrm_info("planted AUC, %s: none, as all labels are alike (%lld rows)", what,
+                  (long long)(negatives + positives));
         return;
     }
     double auc = (double)twice_pairs / 2 / ((double)negatives * (double)positives);
@@ -316,7 +320,8 @@ static dlrm_status move_into_place(synthesis *s)
         char from[DLRM_PATH_MAX], to[DLRM_PATH_MAX];
         TRY(dlrm_tool_path(from, "%s/%s", s->out.work, names[i]));
         TRY(dlrm_tool_path(to, "%s%s", s->out.path, suffixes[i]));
-        if (rename(from, to) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
+        if (rename(from, to) != 0)
+            return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", from, to, strerror(errno));
     }
     return DLRM_OK;
 }
@@ -328,7 +333,8 @@ static dlrm_status synthesize(synthesis *s, const char *path, const dlrm_synth_a
     double start = dlrm_now();
     TRY(dlrm_output_begin(path, &s->out));
     TRY(dlrm_tool_path(truth, "%s.truth", s->out.path));
-    if (lstat(truth, &st) == 0) return FAIL(DLRM_E_INPUT, "%s: exists already; name a new output, or remove it first", truth);
+    if (lstat(truth, &st) == 0)
+        return FAIL(DLRM_E_INPUT, "%s: exists already; name a new output, or remove it first", truth);
     TRY(dlrm_synth_model_open(args, &s->model));
     TRY(dlrm_dense_open(DLRM_DENSE_LOG3, 2, &s->dense));
     TRY(open_sections(s));
@@ -354,7 +360,8 @@ static dlrm_status synthesize(synthesis *s, const char *path, const dlrm_synth_a
 
 static dlrm_status parse_and_run(synthesis *s, int argc, char **argv)
 {
-    static const char *const format_names[] = {"text", "split_binary", NULL}, *const shape_names[] = {"terabyte", "kaggle", NULL};
+    static const char *const format_names[] = {"text", "split_binary", NULL}, *const shape_names[] = {"terabyte",
+                                                                                                      "kaggle", NULL};
     const char *path = NULL;
     int shape = DLRM_SYNTH_TERABYTE, n_positional;
     int64_t seed = 1;
@@ -365,22 +372,29 @@ static dlrm_status parse_and_run(synthesis *s, int argc, char **argv)
     const dlrm_option options[] = {
         {"rows", DLRM_OPT_INT, &s->rows, "N", "in all (required)", .min = 1, .max = 1e12},
         {"out", DLRM_OPT_TEXT, &path, "PATH", "what to make (required)", .min = 0},
-        {"days", DLRM_OPT_INT, &s->days, "D", "files of equal size, day_0 to day_D-1; the last is for testing", .min = 1, .max = 1000},
+        {"days", DLRM_OPT_INT, &s->days, "D", "files of equal size, day_0 to day_D-1; the last is for testing",
+         .min = 1, .max = 1000},
         {"format", DLRM_OPT_CHOICE, &s->format, "FORMAT", "text (default) or split_binary", .choices = format_names},
         {"seed", DLRM_OPT_INT, &seed, "S", "default 1", .min = 0, .max = 9e18},
         {"alpha", DLRM_OPT_FLOAT, &a.alpha, "A", "of the ids' power law, default 1.05; 0: uniform", .min = 0, .max = 4},
-        {"shape", DLRM_OPT_CHOICE, &shape, "SET", "terabyte (default) or kaggle: numbers of ids, empty fields", .choices = shape_names},
-        {"scale", DLRM_OPT_FLOAT, &a.scale, "X", "of the columns with more than 1000 ids, default 1", .min = 0, .max = 1},
-        {"positive-rate", DLRM_OPT_FLOAT, &a.positive_rate, "P", "mean probability of label 1, default 0.2", .min = 0.001, .max = 0.999},
+        {"shape", DLRM_OPT_CHOICE, &shape, "SET", "terabyte (default) or kaggle: numbers of ids, empty fields",
+         .choices = shape_names},
+        {"scale", DLRM_OPT_FLOAT, &a.scale, "X", "of the columns with more than 1000 ids, default 1", .min = 0,
+         .max = 1},
+        {"positive-rate", DLRM_OPT_FLOAT, &a.positive_rate, "P", "mean probability of label 1, default 0.2",
+         .min = 0.001, .max = 0.999},
         {"auc", DLRM_OPT_FLOAT, &a.auc, "X", "of the planted model, about; default 0.8", .min = 0.5, .max = 0.95},
-        {"test-fraction", DLRM_OPT_FLOAT, &fraction, "F", "as in convert; default 1/7 for split_binary without --days", .min = 0, .max = 1},
+        {"test-fraction", DLRM_OPT_FLOAT, &fraction, "F", "as in convert; default 1/7 for split_binary without --days",
+         .min = 0, .max = 1},
         {"threads", DLRM_OPT_INT, &s->threads, "N", "default: the cores", .min = 1, .max = 1024},
     };
-    const dlrm_usage usage = {"synth", "--rows N --out PATH [options]", help_text, options, sizeof options / sizeof *options};
+    const dlrm_usage usage = {"synth", "--rows N --out PATH [options]", help_text, options,
+                              sizeof options / sizeof *options};
     TRY(dlrm_options_parse(&usage, argc, argv, &n_positional, &help));
     if (help) return DLRM_OK;
     if (n_positional > 0) return FAIL(DLRM_E_USAGE, "%s: no such argument; see 'dlrm_data synth --help'", argv[0]);
-    if (s->rows == 0 || !path) return FAIL(DLRM_E_USAGE, "--%s is required; see 'dlrm_data synth --help'", path ? "rows" : "out");
+    if (s->rows == 0 || !path)
+        return FAIL(DLRM_E_USAGE, "--%s is required; see 'dlrm_data synth --help'", path ? "rows" : "out");
     if (s->days > 0 && fraction >= 0) return FAIL(DLRM_E_USAGE, "--days and --test-fraction exclude each other");
     if (s->days > s->rows) return FAIL(DLRM_E_USAGE, "--days: %lld, expected at most the rows", (long long)s->days);
     if (fraction < 0) fraction = s->format == 1 && s->days < 2 ? 1.0 / 7 : 0;

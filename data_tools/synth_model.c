@@ -8,19 +8,19 @@
 #include "mix32.h"
 
 enum {
-    SMALL_COLUMN = 1000,     /* --scale leaves columns with at most so many ids alone */
-    LEAST_IDS = 16,          /* and the row count leaves these */
-    HALF_WEIGHT = 32,        /* the id whose weight is half of what it would be as the first */
+    SMALL_COLUMN = 1000, /* --scale leaves columns with at most so many ids alone */
+    LEAST_IDS = 16,      /* and the row count leaves these */
+    HALF_WEIGHT = 32,    /* the id whose weight is half of what it would be as the first */
     CALIBRATION_ROWS = 1 << 14,
-    WORDS = 4 * 10,          /* random words a row: one per id, one per count, one for the label */
+    WORDS = 4 * 10, /* random words a row: one per id, one per count, one for the label */
 };
 
 /* Distinct values, a missing one counted as a value where there are any; Criteo order. */
 static const int64_t cardinalities[2][CRITEO_IDS] = {
-    {227605432, 39060,    17295,     7424,  20265, 3,     7122, 1543, 63,        130229467, 3067956,   405282, 10,
-     2209,      11938,    155,       4,     976,   14,    292775614, 40790948, 187188510, 590152, 12973, 108,    36},
-    {1460,      583,      10131227,  2202608, 305, 24,    12517, 633, 3,         93145,     5683,      8351593, 3194,
-     27,        14992,    5461306,   10,    5652,  2173,  4,         7046547,  18,        15,     286181, 105,   142572},
+    {227605432, 39060, 17295, 7424, 20265, 3,  7122,      1543,     63,        130229467, 3067956, 405282, 10,
+     2209,      11938, 155,   4,    976,   14, 292775614, 40790948, 187188510, 590152,    12973,   108,    36},
+    {1460, 583,   10131227, 2202608, 305,  24,   12517, 633,     3,  93145, 5683,   8351593, 3194,
+     27,   14992, 5461306,  10,      5652, 2173, 4,     7046547, 18, 15,    286181, 105,     142572},
 };
 
 /* Shares of empty fields. */
@@ -38,8 +38,8 @@ static const struct {
     double mean, deviation;
     int32_t least;
 } count_shapes[CRITEO_DENSE] = {
-    {2.6, 1.1, 0}, {5.2, 1.5, -1}, {2.0, 0.65, 0}, {3.9, 1.5, 0}, {2.4, 1.0, 0}, {1.2, 0.4, 0}, {1.1, 0.13, 0},
-    {2.9, 1.8, -1}, {2.0, 0.8, 0}, {1.15, 0.12, 0}, {1.8, 0.5, 0}, {7.9, 2.5, 0}, {2.2, 0.7, 0},
+    {2.6, 1.1, 0},  {5.2, 1.5, -1}, {2.0, 0.65, 0},  {3.9, 1.5, 0}, {2.4, 1.0, 0}, {1.2, 0.4, 0}, {1.1, 0.13, 0},
+    {2.9, 1.8, -1}, {2.0, 0.8, 0},  {1.15, 0.12, 0}, {1.8, 0.5, 0}, {7.9, 2.5, 0}, {2.2, 0.7, 0},
 };
 
 static uint32_t share_of_words(double share)

@@ -1,6 +1,6 @@
-/* The planted model: rows in Criteo's shape whose labels follow a logistic model of the row itself. Its logit is a sum of
- * one weight per (column, id) and one term per count; only a column's most frequent ids have a weight other than 0, so
- * that the signal can be learned. Row r is a pure function of (seed, r). */
+/* The planted model: rows in Criteo's shape whose labels follow a logistic model of the row itself. Its logit is a sum
+ * of one weight per (column, id) and one term per count; only a column's most frequent ids have a weight other than 0,
+ * so that the signal can be learned. Row r is a pure function of (seed, r). */
 #pragma once
 #include <stdint.h>
 
@@ -8,9 +8,9 @@
 #include "criteo_line.h"
 
 enum {
-    DLRM_SYNTH_WEIGHTS = 1024,    /* ids of a column that have a weight */
-    DLRM_SYNTH_QUANTILES = 4096,  /* a count is one of so many quantiles of its distribution */
-    DLRM_SYNTH_STEPS = 1 << 16,   /* probabilities are multiples of 1/65536: exact in float, and few enough to count */
+    DLRM_SYNTH_WEIGHTS = 1024,   /* ids of a column that have a weight */
+    DLRM_SYNTH_QUANTILES = 4096, /* a count is one of so many quantiles of its distribution */
+    DLRM_SYNTH_STEPS = 1 << 16,  /* probabilities are multiples of 1/65536: exact in float, and few enough to count */
 };
 
 typedef enum dlrm_synth_shape { DLRM_SYNTH_TERABYTE, DLRM_SYNTH_KAGGLE } dlrm_synth_shape;
@@ -18,9 +18,9 @@ typedef enum dlrm_synth_shape { DLRM_SYNTH_TERABYTE, DLRM_SYNTH_KAGGLE } dlrm_sy
 typedef struct dlrm_synth_args {
     uint64_t seed;
     dlrm_synth_shape shape;
-    int64_t rows;         /* no column has more ids than rows */
-    double scale;         /* of the columns with more than 1000 ids */
-    double alpha;         /* of the ids' power law; 0: uniform */
+    int64_t rows; /* no column has more ids than rows */
+    double scale; /* of the columns with more than 1000 ids */
+    double alpha; /* of the ids' power law; 0: uniform */
     double positive_rate, auc;
 } dlrm_synth_args;
 

@@ -138,8 +138,9 @@ static dlrm_status inflate_some(dlrm_text_input *in, text_file *f, char *out, in
             TRY(read_some(in, f, f->packed, PACKED, &n));
             if (n == 0 && f->between_members) break;
             if (n == 0)
-                return FAIL(DLRM_E_INPUT, "%s: the compressed data end early, after line %lld; is the download cut off?",
-                            f->path, (long long)f->lines);
+                return FAIL(DLRM_E_INPUT,
+                            "%s: the compressed data end early, after line %lld; is the download cut off?", f->path,
+                            (long long)f->lines);
             z->next_in = f->packed;
             z->avail_in = (unsigned)n;
         }
@@ -149,8 +150,8 @@ static dlrm_status inflate_some(dlrm_text_input *in, text_file *f, char *out, in
             f->between_members = true;
             inflateReset(z);
         } else if (r != Z_OK && r != Z_BUF_ERROR) {
-            return FAIL(DLRM_E_INPUT, "%s: the compressed data are damaged near line %lld: %s", f->path, (long long)f->lines,
-                        z->msg ? z->msg : "zlib refuses them");
+            return FAIL(DLRM_E_INPUT, "%s: the compressed data are damaged near line %lld: %s", f->path,
+                        (long long)f->lines, z->msg ? z->msg : "zlib refuses them");
         }
     }
     *got = bytes - z->avail_out;

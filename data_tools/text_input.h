@@ -31,9 +31,9 @@ dlrm_status dlrm_text_next(dlrm_text_input *in, dlrm_text_chunk *c, bool *more) 
 /* To read everything once more. */
 void dlrm_text_rewind(dlrm_text_input *in);
 
-int64_t dlrm_text_file_bytes(const dlrm_text_input *in);  /* of all files as they are on disk */
-int64_t dlrm_text_bytes_read(const dlrm_text_input *in);  /* of these, since the last rewind; any thread */
-int64_t dlrm_text_bytes(const dlrm_text_input *in);       /* of text handed out since the last rewind */
-int64_t dlrm_text_rows_guess(const dlrm_text_input *in);  /* more than there are, for usual files */
-int64_t dlrm_text_lines(const dlrm_text_input *in, int file);       /* handed out since the last rewind */
-bool dlrm_text_open_ended(const dlrm_text_input *in, int file);     /* its last line lacks the "\n" */
+int64_t dlrm_text_file_bytes(const dlrm_text_input *in);        /* of all files as they are on disk */
+int64_t dlrm_text_bytes_read(const dlrm_text_input *in);        /* of these, since the last rewind; any thread */
+int64_t dlrm_text_bytes(const dlrm_text_input *in);             /* of text handed out since the last rewind */
+int64_t dlrm_text_rows_guess(const dlrm_text_input *in);        /* more than there are, for usual files */
+int64_t dlrm_text_lines(const dlrm_text_input *in, int file);   /* handed out since the last rewind */
+bool dlrm_text_open_ended(const dlrm_text_input *in, int file); /* its last line lacks the "\n" */

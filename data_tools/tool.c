@@ -134,7 +134,8 @@ dlrm_status dlrm_tool_pwrite(int fd, const void *data, size_t bytes, int64_t off
     while (bytes > 0) {
         ssize_t n = pwrite(fd, at, bytes, offset);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot write at byte %lld: %s", path, (long long)offset, strerror(errno));
+        if (n < 0)
+            return FAIL(DLRM_E_RUNTIME, "%s: cannot write at byte %lld: %s", path, (long long)offset, strerror(errno));
         at += n;
         offset += n;
         bytes -= (size_t)n;
@@ -195,9 +196,9 @@ void dlrm_tool_progress(const char *what, int64_t done, int64_t total)
     bool terminal = dlrm_log_is_terminal();
     if (now - progress_last >= (terminal ? 0.3 : 10.0)) {
         progress_last = now;
-        (terminal ? dlrm_progress : dlrm_info)("%s: %.1f %% (%.2f of %.2f GB, %.0f MB/s)", what,
-                                               total > 0 ? 100.0 * (double)done / (double)total : 100.0, (double)done * 1e-9,
-                                               (double)total * 1e-9, (double)done * 1e-6 / (now - progress_start));
+        (terminal ? dlrm_progress : dlrm_info)(
+            "%s: %.1f %% (%.2f of %.2f GB, %.0f MB/s)", what, total > 0 ? 100.0 * (double)done / (double)total : 100.0,
+            (double)done * 1e-9, (double)total * 1e-9, (double)done * 1e-6 / (now - progress_start));
     }
     pthread_mutex_unlock(&progress_lock);
 }

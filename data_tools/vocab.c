@@ -16,8 +16,8 @@ enum {
     HEADER_BYTES = 40,
     COMMON = 1 << 16, /* counts from here on are ranked one by one, lower ones by counting how many have each count */
     WRITE_WORDS = 1 << 15,
-    LARGE = 1 << 20,  /* pairs from which on the directory is kept small … */
-    PER_CELL = 4,     /* … with so many pairs in a cell, on average, instead of one */
+    LARGE = 1 << 20, /* pairs from which on the directory is kept small … */
+    PER_CELL = 4,    /* … with so many pairs in a cell, on average, instead of one */
 };
 
 /* Values come in ascending order, so a rank among the equally frequent needs no sort: it is the next one free for that
@@ -126,7 +126,8 @@ static dlrm_status rank_and_write(ranking *r, dlrm_counts *counts, int column, d
     TRY(dlrm_alloc(WRITE_WORDS, sizeof *r->words, "a vocabulary", &r->words));
     TRY(dlrm_counts_walk(counts, column, learn, r));
     if (r->n >= INT32_MAX - 1)
-        return FAIL(DLRM_E_INPUT, "C%d has %lld different values, more than ids of 32 bits can count; set --frequency-limit or --cap",
+        return FAIL(DLRM_E_INPUT,
+                    "C%d has %lld different values, more than ids of 32 bits can count; set --frequency-limit or --cap",
                     column + 1, (long long)r->n);
     TRY(rank_counts(r));
     info->n = r->n;
@@ -172,8 +173,8 @@ static dlrm_status open_vocab(const char *path, dlrm_vocab_info *info, int *fd)
     if (info->n < 0 || info->n >= INT32_MAX - 1 || info->cap < 0 || info->cap > UINT32_MAX ||
         st.st_size != HEADER_BYTES + info->n * 8) {
         close(*fd);
-        return FAIL(DLRM_E_INPUT, "%s: %lld bytes, but its header announces %lld values of 8 bytes after %d bytes", path,
-                    (long long)st.st_size, (long long)info->n, HEADER_BYTES);
+        return FAIL(DLRM_E_INPUT, "%s: %lld bytes, but its header announces %lld values of 8 bytes after %d bytes",
+                    path, (long long)st.st_size, (long long)info->n, HEADER_BYTES);
     }
     return DLRM_OK;
 }
@@ -211,7 +212,8 @@ static dlrm_status check_pairs(const dlrm_vocab *v, const char *path, int64_t fi
             return FAIL(DLRM_E_INPUT, "%s: pair %lld: value %08x does not follow %08x", path, (long long)(first + i),
                         (unsigned)(v->pairs[i] >> 32), (unsigned)(v->pairs[i - 1] >> 32));
         if (id < 1 || id > all)
-            return FAIL(DLRM_E_INPUT, "%s: pair %lld: id %u, expected 1 to %lld", path, (long long)(first + i), id, (long long)all);
+            return FAIL(DLRM_E_INPUT, "%s: pair %lld: id %u, expected 1 to %lld", path, (long long)(first + i), id,
+                        (long long)all);
     }
     return DLRM_OK;
 }
@@ -242,7 +244,8 @@ static dlrm_status load(dlrm_vocab *v, int fd, const char *path, int64_t first, 
     v->high = last ? UINT32_MAX : (uint32_t)(next >> 32) - 1;
     TRY(check_pairs(v, path, first, all));
     if (v->n > 0 && v->pairs[v->n - 1] >> 32 > v->high)
-        return FAIL(DLRM_E_INPUT, "%s: pair %lld: its value does not follow the one before", path, (long long)(first + v->n));
+        return FAIL(DLRM_E_INPUT, "%s: pair %lld: its value does not follow the one before", path,
+                    (long long)(first + v->n));
     return make_directory(v);
 }
 
@@ -296,7 +299,8 @@ static inline uint32_t find(const dlrm_vocab *v, uint32_t value)
     return 0;
 }
 
-int64_t dlrm_vocab_lookup(const dlrm_vocab *v, const uint32_t *values, const uint32_t *missing, int bit, int64_t n, uint32_t *ids)
+int64_t dlrm_vocab_lookup(const dlrm_vocab *v, const uint32_t *values, const uint32_t *missing, int bit, int64_t n,
+                          uint32_t *ids)
 {
     enum { GROUP = 32, CACHED = 1 << 14 };
     uint32_t cell;

@@ -45,4 +45,5 @@ void dlrm_vocab_clear(dlrm_vocab *v);
 
 /* ids[i] = the id of values[i] where bit `bit` of missing[i] is clear, else 0. Entries outside the stretch are left.
  * Returns how many values of the stretch are not in the vocabulary. */
-int64_t dlrm_vocab_lookup(const dlrm_vocab *v, const uint32_t *values, const uint32_t *missing, int bit, int64_t n, uint32_t *ids);
+int64_t dlrm_vocab_lookup(const dlrm_vocab *v, const uint32_t *values, const uint32_t *missing, int bit, int64_t n,
+                          uint32_t *ids);

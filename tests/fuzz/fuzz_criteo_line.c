@@ -1,5 +1,5 @@
-/* Criteo lines: the parser must read nothing beyond the line, and whatever it refuses must have a reason. What it accepts
- * it must accept again, with the same values, when written out from them. */
+/* Criteo lines: the parser must read nothing beyond the line, and whatever it refuses must have a reason. What it
+ * accepts it must accept again, with the same values, when written out from them. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

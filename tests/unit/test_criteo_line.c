@@ -26,7 +26,11 @@ static size_t line_with(int at, const char *value, char *out)
 {
     size_t n = 0;
     for (int f = 0; f < CRITEO_FIELDS; f++)
-        n += (size_t)sprintf(out + n, "%s%s", f ? "\t" : "", f == at ? value : f == 0 ? "1" : f <= CRITEO_DENSE ? "7" : "0000002a");
+        n += (size_t)sprintf(out + n, "%s%s", f ? "\t" : "",
+                             f == at             ? value
+                             : f == 0            ? "1"
+                             : f <= CRITEO_DENSE ? "7"
+                                                 : "0000002a");
     return n;
 }
 
@@ -81,8 +85,15 @@ static void test_values(void **state)
     static const struct {
         const char *text;
         uint32_t value;
-    } hashes[] = {{"0", 0}, {"00000000", 0}, {"ffffffff", UINT32_MAX}, {"FFFFFFFF", UINT32_MAX}, {"80000000", 0x80000000u},
-                  {"9a0f", 0x9A0F}, {"0123abcd", 0x0123ABCD}, {"0123AbCd", 0x0123ABCD}, {"deadbeef", 0xDEADBEEF}};
+    } hashes[] = {{"0", 0},
+                  {"00000000", 0},
+                  {"ffffffff", UINT32_MAX},
+                  {"FFFFFFFF", UINT32_MAX},
+                  {"80000000", 0x80000000u},
+                  {"9a0f", 0x9A0F},
+                  {"0123abcd", 0x0123ABCD},
+                  {"0123AbCd", 0x0123ABCD},
+                  {"deadbeef", 0xDEADBEEF}};
     char line[1024];
     dlrm_criteo_row row;
     for (size_t i = 0; i < sizeof integers / sizeof *integers; i++) {
@@ -132,7 +143,10 @@ static void test_refusals(void **state)
     expect_refused(13, " 1", "field 14 (I13): \" 1\", expected a 32-bit integer or nothing");
     expect_refused(14, "xyz", "field 15 (C1): \"xyz\", expected at most 8 hexadecimal digits or nothing");
     expect_refused(39, "123456789", "field 40 (C26): \"123456789\", expected at most 8 hexadecimal digits or nothing");
-    expect_refused(30, "a\x01" "b\\", "field 31 (C17): \"a\\x01b\\x5c\", expected at most 8 hexadecimal digits or nothing");
+    expect_refused(30,
+                   "a\x01"
+                   "b\\",
+                   "field 31 (C17): \"a\\x01b\\x5c\", expected at most 8 hexadecimal digits or nothing");
     expect_refused(30, "this is a text of more than 24 bytes",
                    "field 31 (C17): \"this is a text of more t...\", expected at most 8 hexadecimal digits or nothing");
     expect_refused(39, "1\t", "41 fields, expected 40");

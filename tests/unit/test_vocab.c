@@ -238,7 +238,8 @@ static void test_frequent_values(void **state)
     assert_int_equal(dlrm_counts_open(1, 1 << 20, folder, &c), DLRM_OK);
     for (int j = 0; j < 4; j++) {
         for (int i = 0; i < N; i++) values[i] = base[j];
-        for (int t = 0; t < times[j]; t++) assert_int_equal(dlrm_counts_add(c, values, N, missing, j == 3 ? 65535 : N), DLRM_OK);
+        for (int t = 0; t < times[j]; t++)
+            assert_int_equal(dlrm_counts_add(c, values, N, missing, j == 3 ? 65535 : N), DLRM_OK);
     }
     assert_int_equal(dlrm_counts_finish(c, 0), DLRM_OK);
     dlrm_vocab_info info = {0};
