@@ -59,8 +59,8 @@ void h_fail(harness *h, const char *fmt, ...)
 /* --- running --- */
 
 typedef struct options {
-    const char *backend, *op; /* op NULL: all */
-    int number;               /* -1: all */
+    const char *device, *op; /* op NULL: all */
+    int number;              /* -1: all */
     uint64_t seed;
 } options;
 
@@ -92,7 +92,7 @@ static int run_family(const family *f, const subject *s, const options *o, uint6
             h_fail(&h, "the bits differ from those with another number of threads");
         if (!digests[i]) digests[i] = first;
         if (h.case_failures)
-            printf("  again: --backend %s --op %s --case %d --seed %llu\n", o->backend, f->name, i,
+            printf("  again: --device %s --op %s --case %d --seed %llu\n", o->device, f->name, i,
                    (unsigned long long)o->seed);
     }
     if (dlrm_mem_live_blocks() != blocks) {
@@ -137,7 +137,7 @@ static bool have_cuda(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: check_ops [--backend cpu|cuda] [--op FAMILY] [--case NUMBER] [--seed NUMBER]\nfamilies:");
+    fprintf(stderr, "usage: check_ops [--device cpu|cuda] [--op FAMILY] [--case NUMBER] [--seed NUMBER]\nfamilies:");
     for (int f = 0; f < FAMILIES; f++) fprintf(stderr, " %s", families[f]->name);
     fprintf(stderr, "\n");
     return 2;
@@ -145,11 +145,11 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-    options o = {.backend = "cpu", .number = -1, .seed = 1};
+    options o = {.device = "cpu", .number = -1, .seed = 1};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) return usage();
-        if (strcmp(argv[i], "--backend") == 0)
-            o.backend = argv[i + 1];
+        if (strcmp(argv[i], "--device") == 0)
+            o.device = argv[i + 1];
         else if (strcmp(argv[i], "--op") == 0)
             o.op = argv[i + 1];
         else if (strcmp(argv[i], "--case") == 0)
@@ -160,7 +160,7 @@ int main(int argc, char **argv)
             return usage();
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (strcmp(o.backend, "cpu") != 0 && !have_cuda()) return NOT_RUN;
+    if (strcmp(o.device, "cpu") != 0 && !have_cuda()) return NOT_RUN;
     int failures = check_coverage() + check_gradients(), ran = 0;
     for (int f = 0; f < FAMILIES; f++) {
         if (o.op && strcmp(o.op, families[f]->name) != 0) continue;
@@ -168,7 +168,7 @@ int main(int argc, char **argv)
         int configurations = 0;
         if (dlrm_alloc(GROUPS * families[f]->n_cases, sizeof *digests, "digests", &digests) != DLRM_OK) return 1;
         for (int s = 0; s < SUBJECTS; s++) {
-            if (strncmp(subjects[s].name, o.backend, strlen(o.backend)) != 0) continue;
+            if (strncmp(subjects[s].name, o.device, strlen(o.device)) != 0) continue;
             failures += run_family(families[f], &subjects[s], &o, digests + subjects[s].group * families[f]->n_cases);
             configurations++;
         }
