@@ -112,6 +112,14 @@ static dlrm_status evaluate(trainer *t, bool *reached)
     return DLRM_OK;
 }
 
+/* Joins the losses so far, and tells of them in a line if it is time for one or there will be no other. */
+static dlrm_status tell(trainer *t, bool line)
+{
+    dlrm_status st = join_losses(t);
+    if (line || st != DLRM_OK) dlrm_report_line(t->report, t->step, t->steps, t->loss, t->rate, t->embedding_rate);
+    return st;
+}
+
 static dlrm_status loop(trainer *t, const char **why)
 {
     const int64_t every = t->s->cfg.log.every_steps;
@@ -120,12 +128,9 @@ static dlrm_status loop(trainer *t, const char **why)
     while (t->step < t->steps && !reached) {
         TRY(step(t));
         bool line = (every > 0 && t->step % every == 0) || t->step == t->steps;
-        if (line || dlrm_losses_full(&t->losses)) {
-            dlrm_status st = join_losses(t);
-            if (line || st != DLRM_OK) dlrm_report_line(t->report, t->step, t->steps, t->loss, t->rate, t->embedding_rate);
-            TRY(st);
-        }
+        if (line || dlrm_losses_full(&t->losses)) TRY(tell(t, line));
         if (dlrm_session_evaluates(t->s, t->step)) TRY(evaluate(t, &reached));
+        if (reached && !line) TRY(tell(t, true));
     }
     *why = reached ? "target AUC reached" : "finished";
     return DLRM_OK;

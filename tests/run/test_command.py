@@ -218,9 +218,10 @@ class Log(fixture.RunTest):
             self.assertAlmostEqual(w["loss_mean"], np.mean(each[4 * k:4 * k + 4]), delta=1e-8)
 
     def test_target_auc(self):
+        """Training stops there, with a line for the steps since the last one."""
         self.make_data()
-        done = self.succeed(2, "config.yaml", "eval.every_steps=3", "eval.target_auc=0.01", "checkpoint.export=out")
-        self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "step")], [1, 2, 3])
+        done = self.succeed(2, "config.yaml", "eval.every_steps=3", "eval.target_auc=0.01", "checkpoint.export=out", "log.every_steps=2")
+        self.assertEqual([(e["event"], e["step"]) for e in events(self.path("run.jsonl"))[1:-1]], [("step", 2), ("eval", 3), ("step", 3)])
         self.assertEqual(events(self.path("run.jsonl"), "end")[0]["why"], "target AUC reached")
         self.assertIn("target AUC reached after 3 steps", done.stdout)
         self.assertTrue(os.path.exists(self.path("out", "model.safetensors")))

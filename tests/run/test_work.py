@@ -101,8 +101,19 @@ class Work(fixture.RunTest):
         self.assertEqual(end["per_rank"][3]["table_bytes"], 0)
         self.assertGreater(end["per_rank"][3]["samples"], 0)
 
+    def test_too_large(self):
+        """What cannot fit is known before anything is taken; --check shows how much it is."""
+        self.write("config.yaml", SYNTHETIC)
+        self.refuse(2, 3, r"^dlrm-train: the model needs 119\d{3}\.\d\d GiB on this host \(2 ranks\), [\d.]+ GiB are available; ",
+                    "config.yaml", "model.tables.0.rows=1e12")
+        shown = self.check_table(self.succeed(2, "config.yaml", "model.tables.0.rows=1e12", "--check").stdout)
+        self.close(max(row["table_bytes"] for row in shown), 64e12, "table bytes")
+
     def test_small_sets(self):
-        """A batch larger than the data is all of the data."""
+        """A batch larger than the data is all of the data, and a rank may have no sample of it."""
+        self.make_data(train=3, test=2)
+        self.compare(4, "train.batch_size=64", "train.epochs=3")
+        self.compare(4, "train.batch_size=2", "train.deterministic=true")
         self.make_data(train=7, test=3)
         start, _ = self.compare(2, "train.batch_size=64", "train.epochs=3")
         self.assertEqual(start["batch_size"], 7)
