@@ -355,12 +355,41 @@ static void test_name_map(void **state)
     assert_refused(in_folder("m.safetensors"), in_folder("map.yaml"), "would get a name of 256 bytes, more than 255");
 }
 
+/* The maps that come with the program, on the names that the other programs give. */
+static void test_shipped_maps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *map, *key, *ours;
+    } names[] = {
+        {"facebook_dlrm", "emb_l.25.weight", "table.cat_25.weight"},
+        {"facebook_dlrm", "bot_l.0.weight", "bottom.0.weight"},
+        {"facebook_dlrm", "bot_l.4.bias", "bottom.2.bias"},
+        {"facebook_dlrm", "top_l.8.weight", "top.4.weight"},
+        {"torchrec", "sparse_arch.embedding_bag_collection.embedding_bags.t_cat_3.weight", "table.cat_3.weight"},
+        {"torchrec", "model.sparse_arch.embedding_bag_collection.embedding_bags.t_cat_25.weight",
+         "table.cat_25.weight"},
+        {"torchrec", "dense_arch.model._mlp.2._linear.bias", "bottom.2.bias"},
+        {"torchrec", "model.inter_arch.crossnet.V_kernels.1", "cross.1.v"},
+        {"torchrec", "over_arch.model.0._mlp.3._linear.weight", "top.3.weight"},
+        {"torchrec", "model.over_arch.model.1.bias", "top.4.bias"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/configs/name_maps/%s.yaml", SOURCE_ROOT, names[i].map);
+        write_one("one.safetensors", names[i].key, 5);
+        dlrm_tensors *t = open_ok(in_folder("one.safetensors"), path);
+        require(t, names[i].ours, 1, 1, 0);
+        dlrm_tensors_close(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dtypes),      cmocka_unit_test(test_half),      cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_bad_files), cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_name_map),
+        cmocka_unit_test(test_dtypes),      cmocka_unit_test(test_half),         cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_name_map),    cmocka_unit_test(test_shipped_maps),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
