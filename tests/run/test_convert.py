@@ -37,7 +37,7 @@ def make_text(n, seed, sizes=(3, 40, 300, 2000, 100000)):
 
 class Case(unittest.TestCase):
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="dlrm_convert_")
+        self.dir = tempfile.mkdtemp(prefix="dlrm_convert_", dir=oracle.scratch_root())
         self.addCleanup(shutil.rmtree, self.dir)
 
     def path(self, name):
@@ -478,6 +478,10 @@ class Memory(Case):
 
 class LongMemory(Memory):
     test_ten_million_ids_in_all_columns = None
+
+    def setUp(self):  # on disk: some gigabytes
+        self.dir = tempfile.mkdtemp(prefix="dlrm_convert_")
+        self.addCleanup(shutil.rmtree, self.dir)
 
     @unittest.skipUnless(os.environ.get("DLRM_LONG_TESTS"), "takes a minute or two; DLRM_LONG_TESTS=1 runs it")
     def test_ten_million_ids_in_one_column(self):

@@ -26,7 +26,7 @@ def auc(score, label):
 
 class Synth(unittest.TestCase):
     def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="dlrm_synth_")
+        self.dir = tempfile.mkdtemp(prefix="dlrm_synth_", dir=oracle.scratch_root())
         self.addCleanup(shutil.rmtree, self.dir)
 
     def path(self, name):
