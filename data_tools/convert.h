@@ -31,8 +31,6 @@ typedef struct dlrm_convert_options {
 
 /* argv: what follows "convert". */
 dlrm_status dlrm_convert_options_parse(int argc, char **argv, dlrm_convert_options *out, bool *help) DLRM_MUST_USE;
-/* Bytes below which --memory is refused. */
-int64_t dlrm_convert_least_memory(int64_t threads);
 
 /* Which lines of a file are training rows (before test_begin), test rows (before test_end) and validation rows. */
 typedef struct dlrm_split_plan {

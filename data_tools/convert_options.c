@@ -1,5 +1,4 @@
 /* The command line of `dlrm_data convert`, and the plan of the split that follows from it. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +39,8 @@ static const char help_text[] =
     "        is done in DIR.partial, which becomes DIR when complete.\n"
     "report  DIR/convert.json. Its MB/s per core are megabytes per second of processor time.";
 
-int64_t dlrm_convert_least_memory(int64_t threads)
+/* Bytes below which --memory is refused. */
+static int64_t least_memory(int64_t threads)
 {
     return (24 + 8 * threads) << 20;
 }
@@ -141,7 +141,7 @@ dlrm_status dlrm_convert_options_parse(int argc, char **argv, dlrm_convert_optio
     if (o->test_fraction < 0) o->test_fraction = 1.0 / 7;
     if (o->cap < 0) o->cap = 0;
     if (o->frequency_limit < 0) o->frequency_limit = 0;
-    int64_t least = dlrm_convert_least_memory(o->threads);
+    int64_t least = least_memory(o->threads);
     if (o->memory == 0) {
         o->memory = dlrm_tool_memory_available() / 2;
         if (o->memory < least)

@@ -1,5 +1,4 @@
 /* What a conversion did: convert.json, and the closing lines. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -182,7 +182,7 @@ static dlrm_status grow(dlrm_counts *c, column *t, bool *grown)
     if (t->bits == 32) return DLRM_OK;
     int64_t old_bytes = (int64_t)table_bytes(t->bits), both = 3 * old_bytes;
     int64_t extra = beyond_share(c, both) - beyond_share(c, old_bytes);
-    if ((c->shared_used += extra) > c->shared_budget) {
+    if (atomic_fetch_add(&c->shared_used, extra) + extra > c->shared_budget) {
         c->shared_used -= extra;
         return DLRM_OK;
     }

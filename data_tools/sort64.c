@@ -1,7 +1,5 @@
 #include "sort64.h"
 
-#include <string.h>
-
 enum { SMALL = 48 }; /* below it, insertion sort is faster than 256 counters */
 
 static void insertion_sort(uint64_t *v, int64_t n)

@@ -1,6 +1,5 @@
 #include "spool.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
