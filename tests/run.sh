@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests.
 #
-#   ./tests/run.sh [suite ...]     all suites, or those named: unit check mpi run golden fuzz
+#   ./tests/run.sh [suite ...]     all suites, or those named: unit check mpi run golden fuzz gpu
 #   ./tests/run.sh --setup         only installs what is missing
 #
 # Builds, all with warnings as errors, in build-tests/: release; sanitize (ASan + UBSan); cblas (the plainest BLAS in the
-# place of OpenBLAS); fuzz (clang's libFuzzer with ASan + UBSan). A build that is there already is brought up to date.
+# place of OpenBLAS); fuzz (clang's libFuzzer with ASan + UBSan); cuda where nvcc is, with its tests where a GPU is, too. A
+# build that is there already is brought up to date.
 # DLRM_FUZZ_SECONDS is the time of each fuzz target (default 12). The last line counts the tests of all builds; the exit
 # status is 0 only where none failed.
 set -uo pipefail
@@ -17,7 +18,7 @@ suites=() setup_only=no
 for arg; do
     case $arg in
     --setup) setup_only=yes ;;
-    unit | check | mpi | run | golden | fuzz) suites+=("$arg") ;;
+    unit | check | mpi | run | golden | fuzz | gpu) suites+=("$arg") ;;
     *)
         say "run.sh: unknown argument '$arg'. Usage:" >&2
         sed -n 's/^#   //p' tests/run.sh >&2
@@ -34,14 +35,15 @@ export UBSAN_OPTIONS=print_stacktrace=1 OPENBLAS_NUM_THREADS=1
 
 logs=() failed_builds=0
 
-# build_and_test NAME "SUITE ..." [VARIABLE=value ...] MESON_OPTION ...
+# build_and_test NAME "SUITE ..." "TARGET ..." [VARIABLE=value ...] MESON_OPTION ...
 build_and_test() {
-    local name=$1 dir=build-tests/$1 suite wanted=() environment=() start=$SECONDS
+    local name=$1 dir=build-tests/$1 suite wanted=() targets=() environment=() start=$SECONDS
     for suite in $2; do
         if [ ${#suites[@]} = 0 ] || [[ " ${suites[*]} " == *" $suite "* ]]; then wanted+=(--suite "$suite"); fi
     done
     [ ${#wanted[@]} -gt 0 ] || return 0
-    shift 2
+    read -ra targets <<<"$3"
+    shift 3
     while [[ ${1:-} == [A-Z]*=* ]]; do
         environment+=("$1")
         shift
@@ -49,7 +51,7 @@ build_and_test() {
     say "== $name: building"
     mkdir -p build-tests
     if ! { [ -e "$dir/build.ninja" ] || env "${environment[@]}" meson setup "$dir" --werror -Dtests=enabled "$@"; } >"$dir.log" 2>&1 ||
-        ! ninja -C "$dir" >>"$dir.log" 2>&1; then
+        ! ninja -C "$dir" "${targets[@]}" >>"$dir.log" 2>&1; then
         tail -n 60 "$dir.log"
         say "== $name: BUILD FAILED (all of its output: $dir.log)"
         failed_builds=$((failed_builds + 1))
@@ -65,10 +67,13 @@ reference_blas=(/usr/lib/*/blas)
 # shellcheck disable=SC2054 # commas belong to one option
 sanitizers=(-Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef=false -Dc_args=-fno-sanitize-recover=undefined)
 
-build_and_test release 'unit check mpi run golden fuzz' -Dbuildtype=release
-build_and_test sanitize 'unit check mpi run golden fuzz' "${sanitizers[@]}"
-build_and_test cblas 'unit check mpi golden' LD_LIBRARY_PATH="${reference_blas[0]}" -Dbuildtype=release -Dgemm=cblas
-build_and_test fuzz fuzz CC=clang "${sanitizers[@]}" -Dfuzz=true
+build_and_test release 'unit check mpi run golden fuzz' '' -Dbuildtype=release
+build_and_test sanitize 'unit check mpi run golden fuzz' '' "${sanitizers[@]}"
+build_and_test cblas 'unit check mpi golden' '' LD_LIBRARY_PATH="${reference_blas[0]}" -Dbuildtype=release -Dgemm=cblas
+build_and_test fuzz fuzz fuzz-targets CC=clang "${sanitizers[@]}" -Dfuzz=true
+if have nvcc || [ -x /usr/local/cuda/bin/nvcc ]; then
+    build_and_test cuda gpu 'src/dlrm-train tests/check_ops' -Dbuildtype=release -Dcuda=enabled
+fi
 
 # Times by build and suite, and the closing line.
 python3 - "$failed_builds" "${logs[@]}" <<'REPORT'
