@@ -1,9 +1,11 @@
 """dlrm_data convert against an independent conversion in NumPy:  test_convert.py DLRM_DATA [--sanitized] [unittest arguments]"""
+import fcntl
 import gzip
 import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -392,6 +394,10 @@ class Convert(Case):
         self.assertIn("out.partial: this name is needed", self.convert(["train.txt"], "out", code=1).stderr)
         self.assertTrue(os.path.exists(self.path("out.partial/mine")))
         self.write("out.partial/.dlrm_data", b"")  # as an interrupted run leaves it
+        with open(self.path("out.partial/.dlrm_data")) as f:
+            fcntl.flock(f, fcntl.LOCK_EX)  # as a living run holds it
+            r = self.convert(["train.txt"], "out", code=1)
+            self.assertIn("out.partial: another dlrm_data is writing here now", r.stderr)
         self.convert(["train.txt"], "out")
         self.assertFalse(os.path.exists(self.path("out.partial")))
         self.assertFalse(os.path.exists(self.path("out/.dlrm_data")) or os.path.exists(self.path("out/mine")))
@@ -401,7 +407,7 @@ class Convert(Case):
         self.write("train.txt", make_text(3000, 15))
         r = subprocess.run([DLRM_DATA, "convert", "train.txt", "--out", "out"], cwd=self.dir, stderr=subprocess.PIPE, text=True,
                            preexec_fn=lambda: (resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000)),
-                                               __import__("signal").signal(__import__("signal").SIGXFSZ, __import__("signal").SIG_IGN)))
+                                               signal.signal(signal.SIGXFSZ, signal.SIG_IGN)))
         self.assertEqual(r.returncode, 3)
         self.assertRegex(r.stderr, r"^dlrm_data: .*out.partial/rows.tmp: cannot write at byte \d+: File too large\n$")
         self.assertFalse(os.path.exists(self.path("out")) or os.path.exists(self.path("out.partial")))
