@@ -349,6 +349,7 @@ dlrm_status dlrm_cuda_backend_open(const dlrm_backend_args *args, dlrm_backend *
     c->device = args->device;
     c->pinned = args->pinned;
     c->precision = args->precision;
+    c->operand_bytes = (uint32_t)out->act_bytes;
     cudaError_t code = make_streams_and_events(c);
     dlrm_status st = code == cudaSuccess ? open_rest(out, args) : FAIL(DLRM_E_RUNTIME, "GPU %d: %s", args->device, cudaGetErrorString(code));
     if (st != DLRM_OK) cuda_close(out);

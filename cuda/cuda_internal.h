@@ -30,6 +30,7 @@ typedef struct cuda_impl {
     int device;
     bool pinned;
     dlrm_dtype precision;
+    uint32_t operand_bytes; /* of an activation */
     cuda_queue compute, feed;
     cudaEvent_t copied;             /* host memory of the batches fed has been read */
     cudaEvent_t fed;                /* of the slot begun last */

@@ -138,17 +138,24 @@ static void set_epilogue(const cuda_impl *c, const plan *p)
     }
 }
 
+static void set_pointers(const cuda_impl *c, const plan *p, const void *bias, const void *aux)
+{
+    if (!p->fused) bias = NULL;
+    if (!p->fused || (p->what != FORWARD_MASK && p->what != INPUT_MASK)) aux = NULL;
+    set(c, p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    set(c, p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
+}
+
 /* The library's first choice; false: it has none. The pointers that an epilogue wants are there in name only. */
 static bool choose(const cuda_impl *c, plan *p)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found;
     int n = 0;
-    const uint32_t alignment = p->m == 1 || p->k == 1 ? 2 : 16, no_split = CUBLASLT_REDUCTION_SCHEME_NONE;
-    void *somewhere = c->matmuls->workspace;
+    const uint32_t alignment = p->m == 1 || p->k == 1 ? c->operand_bytes : 16, no_split = CUBLASLT_REDUCTION_SCHEME_NONE;
+    const void *somewhere = c->matmuls->workspace;
     set_epilogue(c, p);
-    set(c, p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &somewhere, sizeof somewhere);
-    set(c, p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &somewhere, sizeof somewhere);
+    set_pointers(c, p, p->what == INPUT_MASK ? NULL : somewhere, somewhere);
     must(c, cublasLtMatmulPreferenceCreate(&preference), "a preference");
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE, sizeof WORKSPACE);
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment);
@@ -201,10 +208,14 @@ static void multiply(dlrm_backend *be, const plan *p, const void *a, const void 
 {
     cuda_impl *c = cuda_of(be);
     const float one = 1, zero = 0;
-    if (p->fused && bias) set(c, p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (p->fused && aux) set(c, p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
-    must(c, cublasLtMatmul(c->matmuls->lt, p->op, &one, a, p->a, b, p->b, &zero, d, p->d, d, p->d, &p->algo, c->matmuls->workspace, WORKSPACE,
-                           c->compute.stream), "a matrix product");
+    char what[120];
+    set_pointers(c, p, bias, aux);
+    cublasStatus_t code = cublasLtMatmul(c->matmuls->lt, p->op, &one, a, p->a, b, p->b, &zero, d, p->d, d, p->d, &p->algo,
+                                         c->matmuls->workspace, WORKSPACE, c->compute.stream);
+    if (code == CUBLAS_STATUS_SUCCESS) return;
+    snprintf(what, sizeof what, "a matrix product (kind %d%s, %lld x %lld x %lld)", p->what, p->fused ? ", fused" : "", (long long)p->m,
+             (long long)p->n, (long long)p->k);
+    must(c, code, what);
 }
 
 /* --- layers --- */
