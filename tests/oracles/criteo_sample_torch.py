@@ -6,8 +6,8 @@
 tests/run/test_criteo_sample.py compares dlrm-train with that file. Nothing here comes from this project's tools: rows are
 read from the text, the dictionaries, the model (nn.EmbeddingBag, nn.Linear), the loss and the AUC are made here. Each case
 runs in float64, and in float32 over several orders of the samples within a batch. Ten times the largest deviation of those
-is the tolerance that a float32 trainer must keep. The kept file was made with PyTorch 2.15.0 and NumPy 2.4.6 on Python 3.11.7;
-other versions give the same numbers within about 1e-12.
+is the tolerance that a float32 trainer must keep. The kept file was made with PyTorch 2.15.0 and NumPy 2.4.6 on Python
+3.11.7.
 """
 import os
 import sys
@@ -85,8 +85,9 @@ class Model(nn.Module):
 
 
 def initial(model):
-    """Float32 numbers, large enough for every layer to pass a signal on."""
-    r = np.random.RandomState(20)
+    """Float32 numbers, large enough for every layer to pass a signal on. With this seed no ReLU is so close to zero that rounding
+    can put it on the other side: learning rates 3e-5 larger or smaller move the losses in proportion."""
+    r = np.random.RandomState(8)
     out = {}
     for name, p in model.named().items():
         scale = 0.5 if name.startswith("table") else 0.1 if name.endswith("bias") else (6 / sum(p.shape)) ** 0.5
