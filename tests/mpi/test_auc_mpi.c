@@ -102,7 +102,7 @@ static int64_t extra_memory(dlrm_comm *c, int64_t n, bool alike, double *auc)
 
 static void check_memory(dlrm_comm *c)
 {
-    enum { N = 400000, RUN_BYTES = 12, TABLES = 600 << 10 /* histogram and offsets */ };
+    enum { N = 150000, RUN_BYTES = 12, TABLES = 600 << 10 /* histogram and offsets */ };
     double auc;
     int64_t got = extra_memory(c, N, true, &auc);
     CHECK(c, auc == 0.5, "%.17g", auc);
