@@ -56,7 +56,7 @@ class OwnRows(criteo_run.CriteoTest):
         entropy = -(rate * np.log(rate) + (1 - rate) * np.log(1 - rate))
         print("%s, %d lines: AUC %.4f, loss %.5f; of the rate of clicks alone: %.5f" %
               (path, len(lines), reported["auc"], reported["loss"], entropy), flush=True)
-        self.assertGreater(reported["auc"], 0.6)
+        self.assertGreater(reported["auc"], 0.55)  # one pass over few rows; chance is 0.50 within 0.03
         self.assertLess(reported["loss"], entropy)
 
         self.succeed(1, "config.yaml", "checkpoint.init_from=final", "--predict", "scores.npy")
