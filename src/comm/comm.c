@@ -70,8 +70,9 @@ static void *watch(void *arg)
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&m->stop_signal, &m->lock, &until);
         const char *what = m->running;
-        /* Ranks that wait for the same silent rank notice together: they speak in turn, and the first ends the job. */
-        double turn = m->rank < 100 ? 0.3 * m->rank : 30;
+        /* Ranks that wait for the same silent rank notice together: they speak in turn, with time for the launcher to end
+         * the job after the first. */
+        double turn = m->rank < 30 ? m->rank : 30;
         if (what && dlrm_now() - m->since > m->timeout_s + turn) {
             char text[300];
             snprintf(text, sizeof text,

@@ -83,6 +83,11 @@ class Disturbed(fixture.RunTest):
     def test_killed_rank_0(self):
         self.killed(0)
 
+    def test_killed_launcher(self):
+        job, ranks = self.start()
+        job.kill()
+        self.ends_within(job, ranks, 10)  # no rank is left to train on
+
     def test_stopped_rank(self):
         job, ranks = self.start("parallel.timeout_s=3")
         os.kill(ranks[1], signal.SIGSTOP)
