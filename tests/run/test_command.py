@@ -207,10 +207,11 @@ class Log(fixture.RunTest):
         self.succeed(1, "config.yaml")
         each = [e["loss"] for e in events(self.path("run.jsonl"), "step")]
         self.assertEqual(len(each), 8)
-        for line in self.file_bytes("run.jsonl").decode().splitlines():
-            for text in re.findall(r'"loss":([^,}]+)', line):
-                self.assertEqual(float("%.9g" % float(text)), float(text))
-                self.assertGreaterEqual(len(text.replace(".", "").lstrip("0")), 7, text)
+        written = re.findall(r'"loss":([^,}]+)', self.file_bytes("run.jsonl").decode())
+        self.assertEqual(len(written), 9)
+        for text in written:
+            self.assertEqual(float("%.9g" % float(text)), float(text))
+        self.assertGreaterEqual(max(len(text.replace(".", "").lstrip("0")) for text in written), 8, written)
         self.succeed(1, "config.yaml", "log.every_steps=4")
         windows = events(self.path("run.jsonl"), "step")
         self.assertEqual([w["loss"] for w in windows], [each[3], each[7]])
@@ -266,8 +267,9 @@ class Terminal(fixture.RunTest):
             self.assertRegex(out, r"\[#*\.+\] \d+/40  eta \d+s\r\x1b\[K")
             shown = [line.rsplit("\x1b[K", 1)[-1].rstrip("\r") for line in out.split("\n")]
             self.assertFalse([line for line in shown if line.startswith("[")], "a bar was left standing")
-            self.assertEqual(sum(bool(re.match(r"step (20|40)/40 \| loss \d\.\d{5} \| [\d.]+ ms/step \| [\d.]+ [kM] samples/s \| lr 0\.01 \| "
-                                               r"eta \d+s$", line)) for line in shown), 2, shown)
+            pattern = (r"step (20|40)/40 \| loss \d\.\d{5} \| [\d.]+ ms/step \| [\d.]+ [kM] samples/s \| lr 0\.01 \| "
+                       r"eta \d+s$")
+            self.assertEqual(sum(bool(re.match(pattern, line)) for line in shown), 2, shown)
 
     def test_no_bar(self):
         """Plain lines in a file, also where the launcher gives its ranks terminals; and on a terminal, if so wished."""

@@ -3,7 +3,6 @@
 event said it would be, within 5 %."""
 import itertools
 import re
-import unittest
 
 import fixture
 from fixture import events
@@ -41,9 +40,9 @@ class Work(fixture.RunTest):
             v = line.split()
             if not v or not re.fullmatch(r"\d+", v[0]):
                 break
-            rows.append({"tables": int(v[1]), "inputs": int(v[2]), "table_bytes": float(v[3]) * 2 ** 20, "state_bytes": float(v[4]) * 2 ** 20,
-                         "memory_bytes": float(v[5]) * 2 ** 20, "samples": int(v[6]), "file_bytes": float(v[7]) * 2 ** 20,
-                         "sent_bytes_per_step": float(v[8]) * 1024})
+            rows.append({"tables": int(v[1]), "inputs": int(v[2]), "table_bytes": float(v[3]) * 2 ** 20,
+                         "state_bytes": float(v[4]) * 2 ** 20, "memory_bytes": float(v[5]) * 2 ** 20, "samples": int(v[6]),
+                         "file_bytes": float(v[7]) * 2 ** 20, "sent_bytes_per_step": float(v[8]) * 1024})
         return rows
 
     def compare(self, ranks, *args):
