@@ -164,8 +164,14 @@ __device__ __forceinline__ void load_products(uint32_t (&A)[4], const uint32_t *
     }
 }
 
-/* The lane's B operands: rows of V of one k step, columns d … of EP for each g; column e of the lane's EP is column g of
- * product e. */
+/* Which EP columns of 8 EP the matrix units' column n stands for: such that the results of lanes t, t+1, … lie side by
+ * side. */
+__device__ __forceinline__ int column_block(int n)
+{
+    return n / 2 + n % 2 * 4;
+}
+
+/* The lane's B operands: rows of V of one k step, EP columns from d on; the e-th of them is column g of product e. */
 template <class E>
 __device__ __forceinline__ void load_vectors(uint32_t (&B)[16 / sizeof(E)][2], const dot_slots &slots, int n, int64_t s, int first,
                                              int d, int D, int t)
@@ -238,14 +244,14 @@ __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cud
     }
     load_slots<E>(a, slots);
     for (int64_t s = (int64_t)blockIdx.x * WARPS + warp; s < a.b; s += (int64_t)gridDim.x * WARPS) {
+        uint32_t B[KT][EP][2];
+#pragma unroll
+        for (int k = 0; k < KT; k++) load_vectors<E>(B[k], slots, a.n_slots, s, k * KROWS, column_block(g) * EP, D, t);
         copy_row(row, (const E *)a.d_out + s * a.out_stride, a.out_stride, aligned, lane);
         __syncwarp();
         if (lane == 0) row[a.out_width] = from_float<E>(0);
         __syncwarp();
         for (int d0 = 0; d0 < D; d0 += 8 * EP) {
-            uint32_t B[KT][EP][2];
-#pragma unroll
-            for (int k = 0; k < KT; k++) load_vectors<E>(B[k], slots, a.n_slots, s, k * KROWS, d0 + g * EP, D, t);
 #pragma unroll
             for (int m = 0; m < HALF; m++) {
                 float c[EP][4] = {};
@@ -261,9 +267,13 @@ __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cud
                     float x[EP];
 #pragma unroll
                     for (int e = 0; e < EP; e++) x[e] = c[e][r];
-                    store_gradient<E>(a, slots, s, 16 * m + g + r / 2 * 8, d0 + (2 * t + r % 2) * EP, D, x, row);
+                    store_gradient<E>(a, slots, s, 16 * m + g + r / 2 * 8, d0 + column_block(2 * t + r % 2) * EP, D, x, row);
                 }
             }
+            if (d0 + 8 * EP < D)
+#pragma unroll
+                for (int k = 0; k < KT; k++)
+                    load_vectors<E>(B[k], slots, a.n_slots, s, k * KROWS, d0 + (8 + column_block(g)) * EP, D, t);
         }
         __syncwarp();
     }

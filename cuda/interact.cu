@@ -93,6 +93,18 @@ template <class E, bool STAGED> __global__ void __launch_bounds__(THREADS) dot_f
 
 /* --- backward: ROWS gradients of 4 elements a thread --- */
 
+/* The symmetric matrix of the products' gradients, 0 on the diagonal; rows of a multiple of ROWS, staged behind the
+ * vectors. */
+__host__ __device__ static int matrix_stride(int n)
+{
+    return (n + ROWS - 1) / ROWS * ROWS;
+}
+
+template <class E> __device__ __forceinline__ float product_gradient(const E *d_out, int n, int D, int i, int j)
+{
+    return i == j || i >= n ? 0 : to_float(d_out[D + (i > j ? pair_index(i, j) : pair_index(j, i))]);
+}
+
 template <class E, bool STAGED> __global__ void __launch_bounds__(THREADS) dot_backward(const dlrm_cuda_interact a, const int D)
 {
     extern __shared__ float4 memory[];
@@ -100,6 +112,10 @@ template <class E, bool STAGED> __global__ void __launch_bounds__(THREADS) dot_b
     for (int64_t s = blockIdx.x; s < a.b; s += gridDim.x) {
         const E *d_out = (const E *)a.d_out + s * a.out_stride;
         vectors<E, STAGED> v = {a.slots, n, D, s, (float *)memory};
+        float *S = v.staged + n * v.stride(D);
+        if constexpr (STAGED)
+            for (int x = threadIdx.x; x < n * matrix_stride(n); x += THREADS)
+                S[x] = product_gradient(d_out, n, D, x % matrix_stride(n), x / matrix_stride(n));
         v.stage();
         for (int x = threadIdx.x; x < tiles * quads; x += THREADS) {
             const int i0 = x / quads * ROWS, c = x % quads * 4;
@@ -108,14 +124,22 @@ template <class E, bool STAGED> __global__ void __launch_bounds__(THREADS) dot_b
             for (int i = 0; i < ROWS; i++) sum[i] = zero_vec<4>();
             for (int j = 0; j < n; j++) {
                 const vec<4> y = v.at(j, c);
+                float p[ROWS];
 #pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    const int i = i0 + r;
-                    if (i == j || i >= n) continue;
-                    const float p = to_float(d_out[D + (i > j ? pair_index(i, j) : pair_index(j, i))]);
+                for (int r = 0; r < ROWS; r += 4) {
+                    if constexpr (STAGED) {
+                        const vec<4> q = load_vec<4>(S + j * matrix_stride(n) + i0 + r);
 #pragma unroll
-                    for (int k = 0; k < 4; k++) sum[r].v[k] += p * y.v[k];
+                        for (int k = 0; k < 4; k++) p[r + k] = q.v[k];
+                    } else {
+#pragma unroll
+                        for (int k = r; k < r + 4; k++) p[k] = product_gradient(d_out, n, D, i0 + k, j);
+                    }
                 }
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int k = 0; k < 4; k++) sum[r].v[k] += p[r] * y.v[k];
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
@@ -153,9 +177,10 @@ template <class K> static cudaError_t start(K kernel, const dlrm_cuda_interact *
 }
 
 /* Bytes of shared memory to stage a sample, 0 where it does not fit. */
-static size_t staging(const dlrm_cuda_interact *a)
+static size_t staging(const dlrm_cuda_interact *a, bool backward)
 {
     int64_t bytes = a->n_slots * vectors<float, true>::stride(a->max_width) * (int64_t)sizeof(float);
+    if (backward) bytes += a->n_slots * matrix_stride(a->n_slots) * (int64_t)sizeof(float);
     return bytes <= MAX_SHARED ? (size_t)bytes : 0;
 }
 
@@ -164,7 +189,7 @@ cudaError_t dlrm_cuda_interact_forward(const dlrm_cuda_interact *a, cudaStream_t
     if (a->b == 0) return cudaSuccess;
     if (a->kind != DLRM_DOT) return concat_forward(a, stream);
     if (dot_tensor_fits(a)) return dot_tensor_forward(a, stream);
-    const size_t shared = staging(a);
+    const size_t shared = staging(a, false);
     if (shared)
         WITH_TYPE(a->type, E, return start(dot_forward<E, true>, a, shared, stream))
     else
@@ -176,7 +201,7 @@ cudaError_t dlrm_cuda_interact_backward(const dlrm_cuda_interact *a, cudaStream_
     if (a->b == 0) return cudaSuccess;
     if (a->kind != DLRM_DOT) return concat_backward(a, stream);
     if (dot_tensor_fits(a)) return dot_tensor_backward(a, stream);
-    const size_t shared = staging(a);
+    const size_t shared = staging(a, true);
     if (shared)
         WITH_TYPE(a->type, E, return start(dot_backward<E, true>, a, shared, stream))
     else

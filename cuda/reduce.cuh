@@ -1,5 +1,7 @@
 /* What the kernels share: V elements at a time in any storage type, rounding, sums over lanes. */
 #pragma once
+#include <type_traits>
+
 #include "base/rng.h"
 #include "cuda/check.h"
 
@@ -25,23 +27,28 @@ template <> __device__ __forceinline__ float from_float<float>(float x) { return
 template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half_rn(x); }
 
-/* Four elements take one load of 16 or 8 bytes: the address must be a multiple of that. */
+/* V elements as they lie in memory. Four take one load of 16 or 8 bytes: the address must be a multiple of that. */
+template <int V, class T>
+using raw_vec = std::conditional_t<V == 1, T, std::conditional_t<sizeof(T) == 4, float4, uint2>>;
+
+template <int V, class T> __device__ __forceinline__ raw_vec<V, T> load_raw(const T *p)
+{
+    return *(const raw_vec<V, T> *)p;
+}
+
+template <int V, class T> __device__ __forceinline__ vec<V> widen(const raw_vec<V, T> &raw)
+{
+    T t[V];
+    vec<V> a;
+    memcpy((void *)t, &raw, sizeof t);
+#pragma unroll
+    for (int i = 0; i < V; i++) a.v[i] = to_float(t[i]);
+    return a;
+}
+
 template <int V, class T> __device__ __forceinline__ vec<V> load_vec(const T *p)
 {
-    vec<V> a;
-    if constexpr (V == 1) {
-        a.v[0] = to_float(*p);
-    } else if constexpr (sizeof(T) == 4) {
-        float4 x = *(const float4 *)p;
-        a.v[0] = x.x, a.v[1] = x.y, a.v[2] = x.z, a.v[3] = x.w;
-    } else {
-        uint2 x = *(const uint2 *)p;
-        T t[4];
-        memcpy(t, &x, sizeof x);
-#pragma unroll
-        for (int i = 0; i < 4; i++) a.v[i] = to_float(t[i]);
-    }
-    return a;
+    return widen<V, T>(load_raw<V>(p));
 }
 
 template <int V, class T> __device__ __forceinline__ void store_vec(T *p, vec<V> a)

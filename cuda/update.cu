@@ -5,7 +5,7 @@
 #include "cuda/embedding.cuh"
 #include "cuda/rules.cuh"
 
-enum { UPDATE_THREADS = 256, SPAN = 512 /* pairs of a block */, UPDATE_AHEAD = 4, GROUP_THREADS = 128, GROUP_AHEAD = 8 };
+enum { UPDATE_THREADS = 256, UPDATE_AHEAD = 4, GROUP_THREADS = 128, GROUP_AHEAD = 8 };
 
 /* A row about to be updated. */
 template <class T> struct row_ref {
@@ -70,13 +70,22 @@ __device__ __forceinline__ float rowwise_rate(const dlrm_cuda_step &step, const 
 
 /* --- pieces --- */
 
-/* A block's pairs, decoded once. */
+/* A block's pairs, decoded once, in shared memory; and PIECE more, where its last piece may end. */
 struct span {
-    int64_t gradient[SPAN + PIECE]; /* element of d_pooled */
-    int64_t row[SPAN + PIECE];
-    float by[SPAN + PIECE]; /* what its gradient is multiplied by */
-    uint8_t flags[SPAN + PIECE];
+    int64_t *gradient; /* element of d_pooled */
+    int64_t *row;
+    float *by; /* what its gradient is multiplied by */
+    uint8_t *flags;
 };
+
+enum { SPAN_BYTES = 2 * sizeof(int64_t) + sizeof(float) + 1 }; /* per pair */
+
+/* Pairs of a block. Rows that take few lanes leave many for the pairs, of which a long run keeps but one group of lanes
+ * in PIECE busy: they need more pairs for as many loads in flight. */
+static int span_pairs(const dlrm_cuda_shard *s)
+{
+    return s->max_dim <= 32 ? 2048 : s->max_dim <= 64 ? 1024 : 256;
+}
 
 template <class T, class G> struct update_job {
     const dlrm_cuda_shard *shard;
@@ -127,14 +136,14 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
         vec<V> sum = zero_vec<V>();
         int start = from;
         for (int i = from; i < to; i += UPDATE_AHEAD) {
-            vec<V> g[UPDATE_AHEAD];
+            raw_vec<V, G> g[UPDATE_AHEAD];
             row_part<V, KIND> part[UPDATE_AHEAD];
             int flags[UPDATE_AHEAD];
 #pragma unroll
             for (int u = 0; u < UPDATE_AHEAD; u++) {
                 flags[u] = i + u < to ? p.flags[i + u] : PAIR_PAD;
                 if (flags[u] & PAIR_PAD) continue;
-                g[u] = mine ? load_vec<V>(a.d_pooled + p.gradient[i + u] + c) : zero_vec<V>();
+                if (mine) g[u] = load_raw<V>(a.d_pooled + p.gradient[i + u] + c);
                 if (mine && flags[u] & PAIR_ENDS && flags[u] & PAIR_WHOLE)
                     part[u] = load_part<V, KIND>(row_of<T, KIND>(t, p.row[i + u], 0), c);
             }
@@ -143,9 +152,9 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
                 if (flags[u] & PAIR_PAD) continue;
                 if (flags[u] & PAIR_STARTS) start = i + u;
                 const float by = p.by[i + u];
+                const vec<V> x = mine ? widen<V, G>(g[u]) : zero_vec<V>();
 #pragma unroll
-                for (int k = 0; k < V; k++)
-                    sum.v[k] = flags[u] & PAIR_STARTS ? g[u].v[k] * by : sum.v[k] + g[u].v[k] * by;
+                for (int k = 0; k < V; k++) sum.v[k] = flags[u] & PAIR_STARTS ? x.v[k] * by : sum.v[k] + x.v[k] * by;
                 if (!(flags[u] & PAIR_ENDS)) continue;
                 if (!(flags[u] & PAIR_WHOLE)) {
                     const int64_t slot = partial_slot(a.begin + start, flags[u] & PAIR_FIRST);
@@ -172,11 +181,11 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
 
 /* The part of a block's pairs that belongs to table t: `lanes` lanes a row, each group of lanes an equal run of pairs. */
 template <rule_kind KIND, class T, class G>
-__device__ __forceinline__ void update_table(const update_job<T, G> &a, const span &p, const dlrm_cuda_table &t, int begin,
-                                             int end, bool aligned)
+__device__ __forceinline__ void update_table(const update_job<T, G> &a, const span &p, int size, const dlrm_cuda_table &t,
+                                             int begin, int end, bool aligned)
 {
     const int V = aligned ? 4 : 1, lanes = lanes_for(t.dim, V), group = threadIdx.x / lanes;
-    const int share = SPAN / (UPDATE_THREADS / lanes);
+    const int share = (size + UPDATE_THREADS / lanes - 1) / (UPDATE_THREADS / lanes);
     const unsigned mask = (lanes == 32 ? ~0u : (1u << lanes) - 1) << (threadIdx.x % 32 / lanes * lanes);
     const int from = begin + group * share;
     if (from >= end) return;
@@ -189,16 +198,17 @@ __device__ __forceinline__ void update_table(const update_job<T, G> &a, const sp
 
 /* Per pair: reads 13 bytes of the list and a gradient; per whole run: reads and writes a row and its state. */
 template <class T, class G, rule_kind KIND>
-__global__ void __launch_bounds__(UPDATE_THREADS, KIND == RULE_SGD ? 3 : 2)
+__global__ void __launch_bounds__(UPDATE_THREADS, 3)
     pieces_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted sorted,
-                  const G *d_pooled, bool aligned, const dlrm_cuda_step *step)
+                  const G *d_pooled, int size, bool aligned, const dlrm_cuda_step *step)
 {
-    __shared__ span p;
+    extern __shared__ int64_t memory[];
     __shared__ int first_table;
     if (step->skip) return;
-    const int64_t n = B * s.pairs, begin = (int64_t)blockIdx.x * SPAN;
-    const int count = (int)(n - begin < SPAN ? n - begin : SPAN);
-    for (int i = threadIdx.x; i < SPAN + PIECE && begin + i < n; i += UPDATE_THREADS) {
+    const int64_t n = B * s.pairs, begin = (int64_t)blockIdx.x * size;
+    const int count = (int)(n - begin < size ? n - begin : size), room = size + PIECE;
+    const span p = {memory, memory + room, (float *)(memory + 2 * room), (uint8_t *)((float *)(memory + 2 * room) + room)};
+    for (int i = threadIdx.x; i < room && begin + i < n; i += UPDATE_THREADS) {
         const uint32_t bag = sorted.bags[begin + i];
         p.flags[i] = sorted.flags[begin + i];
         if (bag == PAD_BAG) continue;
@@ -223,7 +233,7 @@ __global__ void __launch_bounds__(UPDATE_THREADS, KIND == RULE_SGD ? 3 : 2)
         if (from >= count) break;
         bool vectors = aligned && table.dim % 4 == 0;
         for (int k = 0; k < table.n_inputs; k++) vectors &= s.inputs[s.order[table.first_input + k]].column % 4 == 0;
-        update_table<KIND>(a, p, table, from < 0 ? 0 : (int)from, to < count ? (int)to : count, vectors);
+        update_table<KIND>(a, p, size, table, from < 0 ? 0 : (int)from, to < count ? (int)to : count, vectors);
     }
 }
 
@@ -293,8 +303,9 @@ static cudaError_t launch(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, 
                           const void *d_pooled, bool aligned, const dlrm_cuda_step *step, cudaStream_t stream)
 {
     const int64_t n = B * s->pairs;
-    pieces_kernel<T, G, KIND><<<(unsigned)ceil_div(n, SPAN), UPDATE_THREADS, 0, stream>>>(*s, bags, B, *sorted,
-                                                                                          (const G *)d_pooled, aligned, step);
+    const int size = span_pairs(s);
+    pieces_kernel<T, G, KIND><<<(unsigned)ceil_div(n, size), UPDATE_THREADS, (size + PIECE) * SPAN_BYTES, stream>>>(
+        *s, bags, B, *sorted, (const G *)d_pooled, size, aligned, step);
     TRY_CUDA(cudaGetLastError());
     if (n > PIECE)
         runs_kernel<T, KIND><<<blocks_for(n, PIECE * GROUP_THREADS / 32, 2048), GROUP_THREADS, 0, stream>>>(

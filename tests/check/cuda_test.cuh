@@ -121,7 +121,7 @@ template <class T> struct device_values {
 /* Half a unit in the last place, relative. */
 static inline double unit_of(dlrm_dtype type)
 {
-    return type == DLRM_BF16 ? 0x1p-9 : type == DLRM_FP16 ? 0x1p-11 : 0x1p-24;
+    return type == DLRM_BF16 ? 0x1p-8 : type == DLRM_FP16 ? 0x1p-11 : 0x1p-24;
 }
 
 /* Smallest step between numbers near 0. */
