@@ -61,6 +61,7 @@ dlrm_status cuda_alloc(dlrm_backend *be, int64_t count, size_t size, const char 
     size_t bytes, available = 0, total = 0;
     void *p = NULL;
     *(void **)out = NULL;
+    cuda_forget_sums(c);
     if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes))
         return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot allocate %lld x %zu bytes for %s", c->device, (long long)count, size, what);
     cudaError_t code = cudaMalloc(&p, bytes ? bytes : 1);
@@ -286,7 +287,6 @@ static const dlrm_backend_ops cuda_ops = {
     .feed_wait = cuda_feed_wait,
     .slot_begin = cuda_slot_begin,
     .slot_end = cuda_slot_end,
-    .relu_mask_bytes = cuda_relu_mask_bytes,
     .linear_forward = cuda_linear_forward,
     .linear_backward = cuda_linear_backward,
     .interact_forward = cuda_interact_forward,

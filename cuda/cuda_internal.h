@@ -22,7 +22,7 @@ typedef struct cuda_queue {
     uint64_t uses;
 } cuda_queue;
 
-enum { LAPS = 256, MAX_LAYERS = 256 };
+enum { LAPS = 256 };
 
 typedef struct cuda_matmuls cuda_matmuls;
 
@@ -69,7 +69,8 @@ dlrm_status cuda_matmuls_open(dlrm_backend *be, const dlrm_backend_args *args) D
 /* There will be n weights. */
 dlrm_status cuda_matmuls_weights(dlrm_backend *be, int64_t n) DLRM_MUST_USE;
 void cuda_matmuls_close(dlrm_backend *be);
-size_t cuda_relu_mask_bytes(dlrm_backend *be, int64_t b, int width);
+/* Memory may have come to hold something else. */
+void cuda_forget_sums(const cuda_impl *c);
 void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a);
 void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a);
 

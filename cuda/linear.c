@@ -1,7 +1,8 @@
-/* Linear layers of the CUDA backend: cuBLASLt products with bias, ReLU, ReLU's mask and the bias gradient as epilogues,
- * where the library has a kernel for it, and small kernels after a plain product where not. The algorithm is the library's
- * first choice for the shape, so it is a function of the shape alone. Pinned: one call per leaf of the batch's cut, the
- * same on any number of ranks, without split-K. A layer of width 1 has kernels of its own. */
+/* Linear layers of the CUDA backend: cuBLASLt products, forward with bias and ReLU as epilogue. Backward, one small kernel
+ * after a product applies ReLU's mask and sums the columns, which is the bias gradient of the layer below: the library's
+ * own epilogues for that cost up to three times as much (docs/benchmarks.md). The algorithm is the library's first choice
+ * for the shape, so it is a function of the shape alone. Pinned: one call per leaf of the batch's cut, the same on any
+ * number of ranks, without split-K. A layer of width 1 has kernels of its own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,16 +10,14 @@
 #include "cuda_internal.h"
 #include "linear_kernels.h"
 
-enum { PLANS = 512, PART_MULTIPLE = 8, MASK_BITS = 128 /* a row of a mask is a multiple of so many */ };
+enum { PLANS = 512, PART_MULTIPLE = 8 };
 static const size_t WORKSPACE = (size_t)64 << 20;
 
 typedef enum product {
     FORWARD,      /* Y = X W^T + bias */
     FORWARD_RELU, /* and ReLU */
-    FORWARD_MASK, /* and its mask */
     INPUT,        /* dX = dZ W */
-    INPUT_MASK,   /* masked */
-    WEIGHT        /* dW = dZ^T X, dbias */
+    WEIGHT        /* dW = dZ^T X */
 } product;
 
 /* All matrices are row-major here and column-major there, so that [rows, cols] is its own transpose: the library computes
@@ -37,11 +36,10 @@ struct cuda_matmuls {
     void *workspace;
     plan plans[PLANS];
     int n_plans;
-    const void *masks[MAX_LAYERS];
-    bool written[MAX_LAYERS];
-    int n_masks;
     float *work; /* partial sums of the small kernels */
     int64_t work_size;
+    const void *summed; /* whose column sums `sums` holds: of the dx that the last call made; NULL: of nothing */
+    float *sums;        /* [largest pitch] */
     int max_leaves;
     float *parts; /* pinned: weight gradients by leaf */
     int64_t parts_size;
@@ -69,6 +67,7 @@ dlrm_status cuda_matmuls_open(dlrm_backend *be, const dlrm_backend_args *args)
     TRY(cuda_alloc(be, 1, WORKSPACE, "matrix products", &m->workspace));
     m->work_size = columns > logit ? columns : logit;
     m->max_leaves = args->max_leaves;
+    TRY(cuda_alloc(be, width, sizeof(float), "sums over samples", &m->sums));
     return cuda_alloc(be, m->work_size, sizeof(float), "sums over samples", &m->work);
 }
 
@@ -92,20 +91,15 @@ void cuda_matmuls_close(dlrm_backend *be)
     }
     cuda_release(be, &m->workspace);
     cuda_release(be, &m->work);
+    cuda_release(be, &m->sums);
     cuda_release(be, &m->parts);
     if (m->lt) cublasLtDestroy(m->lt);
     dlrm_free(&cuda_of(be)->matmuls);
 }
 
-static int64_t mask_row(int64_t width)
+void cuda_forget_sums(const cuda_impl *c)
 {
-    return (width + MASK_BITS - 1) / MASK_BITS * MASK_BITS;
-}
-
-/* Pinned, where a layer takes many products, its output says what its mask is. */
-size_t cuda_relu_mask_bytes(dlrm_backend *be, int64_t b, int width)
-{
-    return cuda_of(be)->pinned ? 0 : (size_t)(b * mask_row(dlrm_pitch(be, width)) / 8);
+    if (c->matmuls) c->matmuls->summed = NULL;
 }
 
 /* --- plans --- */
@@ -124,38 +118,24 @@ static void set(const cuda_impl *c, cublasLtMatmulDesc_t op, cublasLtMatmulDescA
 
 static void set_epilogue(const cuda_impl *c, const plan *p)
 {
-    static const cublasLtEpilogue_t of[] = {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_RELU_BIAS, CUBLASLT_EPILOGUE_RELU_AUX_BIAS,
-                                            CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_DRELU, CUBLASLT_EPILOGUE_BGRADB};
-    const cublasLtEpilogue_t e = p->fused ? of[p->what] : CUBLASLT_EPILOGUE_DEFAULT;
+    const cublasLtEpilogue_t e = !p->fused ? CUBLASLT_EPILOGUE_DEFAULT : p->what == FORWARD ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
     set(c, p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
-    if (p->fused && (p->what == FORWARD_MASK || p->what == INPUT_MASK)) {
-        const int64_t ld = mask_row(p->m);
-        set(c, p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
-    }
-    if (p->fused && p->what == WEIGHT) {
-        const cudaDataType_t bias = CUDA_R_32F;
-        set(c, p->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias, sizeof bias);
-    }
 }
 
-static void set_pointers(const cuda_impl *c, const plan *p, const void *bias, const void *aux)
+static void set_bias(const cuda_impl *c, const plan *p, const void *bias)
 {
-    if (!p->fused) bias = NULL;
-    if (!p->fused || (p->what != FORWARD_MASK && p->what != INPUT_MASK)) aux = NULL;
-    set(c, p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    set(c, p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof aux);
+    if (p->fused) set(c, p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
-/* The library's first choice; false: it has none. The pointers that an epilogue wants are there in name only. */
+/* The library's first choice; false: it has none. The pointer that an epilogue wants is there in name only. */
 static bool choose(const cuda_impl *c, plan *p)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t found;
     int n = 0;
     const uint32_t alignment = p->m == 1 || p->k == 1 ? c->operand_bytes : 16, no_split = CUBLASLT_REDUCTION_SCHEME_NONE;
-    const void *somewhere = c->matmuls->workspace;
     set_epilogue(c, p);
-    set_pointers(c, p, p->what == INPUT_MASK ? NULL : somewhere, somewhere);
+    set_bias(c, p, c->matmuls->workspace);
     must(c, cublasLtMatmulPreferenceCreate(&preference), "a preference");
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &WORKSPACE, sizeof WORKSPACE);
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignment, sizeof alignment);
@@ -184,8 +164,8 @@ static plan *plan_of(dlrm_backend *be, product what, int64_t m, int64_t n, int64
     const cudaDataType_t in = type_of(be->act), out = what == WEIGHT ? CUDA_R_32F : in;
     const cublasComputeType_t compute = c->precision == DLRM_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    const bool forward = what <= FORWARD_MASK;
-    *p = (plan){.what = what, .m = m, .n = n, .k = k, .fused = what != INPUT};
+    const bool forward = what == FORWARD || what == FORWARD_RELU;
+    *p = (plan){.what = what, .m = m, .n = n, .k = k, .fused = forward};
     must(c, cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F), "a product");
     if (forward) set(c, p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose);
     if (what == WEIGHT) set(c, p->op, CUBLASLT_MATMUL_DESC_TRANSB, &transpose, sizeof transpose);
@@ -194,7 +174,7 @@ static plan *plan_of(dlrm_backend *be, product what, int64_t m, int64_t n, int64
     p->d = layout(c, out, m, n);
     if (!choose(c, p)) {
         p->fused = false;
-        if (!choose(c, p)) {
+        if (!forward || !choose(c, p)) {
             char text[200];
             snprintf(text, sizeof text, "cuBLASLt has no kernel for %lld x %lld x %lld", (long long)m, (long long)n, (long long)k);
             cuda_die(c, "a matrix product", text);
@@ -204,12 +184,12 @@ static plan *plan_of(dlrm_backend *be, product what, int64_t m, int64_t n, int64
     return p;
 }
 
-static void multiply(dlrm_backend *be, const plan *p, const void *a, const void *b, void *d, const void *bias, const void *aux)
+static void multiply(dlrm_backend *be, const plan *p, const void *a, const void *b, void *d, const void *bias)
 {
     cuda_impl *c = cuda_of(be);
     const float one = 1, zero = 0;
     char what[120];
-    set_pointers(c, p, bias, aux);
+    set_bias(c, p, bias);
     cublasStatus_t code = cublasLtMatmul(c->matmuls->lt, p->op, &one, a, p->a, b, p->b, &zero, d, p->d, d, p->d, &p->algo,
                                          c->matmuls->workspace, WORKSPACE, c->compute.stream);
     if (code == CUBLAS_STATUS_SUCCESS) return;
@@ -232,25 +212,6 @@ static const void *samples(const dlrm_backend *be, const void *p, int64_t at, in
     return (const char *)p + at * pitch * (int64_t)be->act_bytes;
 }
 
-/* Whether the product of this batch's forward pass wrote a layer's mask. */
-static void note_mask(cuda_matmuls *m, const void *mask, bool written)
-{
-    int i = 0;
-    while (i < m->n_masks && m->masks[i] != mask) i++;
-    if (i == m->n_masks) {
-        DLRM_ASSERT(m->n_masks < MAX_LAYERS);
-        m->masks[m->n_masks++] = mask;
-    }
-    m->written[i] = written;
-}
-
-static bool mask_written(const cuda_matmuls *m, const void *mask)
-{
-    for (int i = 0; i < m->n_masks; i++)
-        if (m->masks[i] == mask) return m->written[i];
-    return false;
-}
-
 /* The pieces that a pass works on: the leaves if pinned, else all samples. */
 static int pieces(const cuda_impl *c, const dlrm_cut *cut)
 {
@@ -267,7 +228,6 @@ void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
 {
     cuda_impl *c = cuda_of(be);
     const int64_t in = dlrm_pitch(be, a->in), out = dlrm_pitch(be, a->out);
-    const product what = !a->relu ? FORWARD : a->mask ? FORWARD_MASK : FORWARD_RELU;
     if (a->out == 1) { /* a sample's sum does not depend on how many there are */
         cuda_must(c, dlrm_cuda_logit_forward(a->b, in, a->x, be->act, a->w, a->bias, a->relu, a->y, c->compute.stream), "the logits");
         return;
@@ -276,9 +236,8 @@ void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
         int64_t at, n = piece(c, a->cut, a->b, i, &at);
         if (n == 0) continue;
         void *y = (char *)a->y + at * out * (int64_t)be->act_bytes;
-        const plan *p = plan_of(be, what, out, n, in);
-        multiply(be, p, operand(be, a->w), samples(be, a->x, at, in), y, operand(be, a->bias), a->mask);
-        if (what == FORWARD_MASK) note_mask(c->matmuls, a->mask, p->fused);
+        const plan *p = plan_of(be, a->relu ? FORWARD_RELU : FORWARD, out, n, in);
+        multiply(be, p, operand(be, a->w), samples(be, a->x, at, in), y, operand(be, a->bias));
         if (!p->fused) cuda_must(c, dlrm_cuda_bias_relu(n, out, y, be->act, a->bias, a->relu, c->compute.stream), "bias and ReLU");
     }
 }
@@ -286,21 +245,22 @@ void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
 static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
 {
     cuda_impl *c = cuda_of(be);
+    cuda_matmuls *m = c->matmuls;
     const int64_t in = dlrm_pitch(be, a->in), out = dlrm_pitch(be, a->out);
-    const bool masked = a->x_is_relu && a->x_mask && mask_written(c->matmuls, a->x_mask);
     for (int i = 0; i < pieces(c, a->cut); i++) {
         int64_t at, n = piece(c, a->cut, a->b, i, &at);
         if (n == 0) continue;
         void *dx = (char *)a->dx + at * in * (int64_t)be->act_bytes;
-        const plan *p = plan_of(be, masked ? INPUT_MASK : INPUT, in, n, out);
-        multiply(be, p, operand(be, a->w), samples(be, a->dz, at, out), dx, NULL, a->x_mask);
-        if (a->x_is_relu && !(masked && p->fused))
-            cuda_must(c, dlrm_cuda_relu_mask(n, in, dx, samples(be, a->x, at, in), be->act, c->compute.stream), "ReLU's mask");
+        multiply(be, plan_of(be, INPUT, in, n, out), operand(be, a->w), samples(be, a->dz, at, out), dx, NULL);
     }
+    if (!a->x_is_relu) return;
+    DLRM_ASSERT(dlrm_cuda_column_work(a->b, in) <= m->work_size);
+    cuda_must(c, dlrm_cuda_relu_mask(a->b, in, a->dx, a->x, be->act, m->sums, m->work, c->compute.stream), "ReLU's mask");
+    m->summed = c->pinned ? NULL : a->dx;
 }
 
-/* dw, dbias of samples [at, at+n); with a layer of width 1, dx of these, too. */
-static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, int64_t at, int64_t n, float *dw, float *dbias)
+/* dw, dbias of samples [at, at+n), which are already summed up or not; with a layer of width 1, dx of these, too. */
+static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, int64_t at, int64_t n, float *dw, float *dbias, bool summed)
 {
     cuda_impl *c = cuda_of(be);
     cuda_matmuls *m = c->matmuls;
@@ -318,9 +278,11 @@ static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a
         return;
     }
     const void *dz = samples(be, a->dz, at, out);
-    const plan *p = plan_of(be, WEIGHT, in, out, n);
-    multiply(be, p, samples(be, a->x, at, in), dz, dw, dbias, NULL);
-    if (p->fused) return;
+    multiply(be, plan_of(be, WEIGHT, in, out, n), samples(be, a->x, at, in), dz, dw, NULL);
+    if (summed) {
+        cuda_must(c, cudaMemcpyAsync(dbias, m->sums, (size_t)out * sizeof *dbias, cudaMemcpyDeviceToDevice, c->compute.stream), "a bias gradient");
+        return;
+    }
     DLRM_ASSERT(dlrm_cuda_column_work(n, out) <= m->work_size);
     cuda_must(c, dlrm_cuda_column_sums(n, out, dz, be->act, dbias, m->work, c->compute.stream), "a bias gradient");
 }
@@ -336,7 +298,7 @@ static void node_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, 
     DLRM_ASSERT(leaves * stride <= m->parts_size);
     for (int i = 0; i < leaves; i++) {
         int64_t at = a->cut->at[node->leaf + i], n = a->cut->at[node->leaf + i + 1] - at;
-        weight_gradient(be, a, at, n, m->parts + i * stride, m->parts + i * stride + weights);
+        weight_gradient(be, a, at, n, m->parts + i * stride, m->parts + i * stride + weights, false);
     }
     cuda_must(c, dlrm_cuda_tree_sum(m->parts, stride, weights + out, leaves, NULL, c->compute.stream), "a sum of chunks");
     cuda_must(c, cudaMemcpyAsync(dw, m->parts, (size_t)weights * sizeof *dw, cudaMemcpyDeviceToDevice, c->compute.stream), "a sum of chunks");
@@ -347,13 +309,16 @@ static void node_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, 
 void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a)
 {
     const cuda_impl *c = cuda_of(be);
+    cuda_matmuls *m = c->matmuls;
     DLRM_ASSERT(c->pinned || (a->cut->n_leaves == 1 && a->cut->n_nodes == 1));
-    if (a->dx && a->out > 1) input_gradient(be, a);
+    const bool summed = a->dz == m->summed;
+    m->summed = NULL;
     for (int i = 0; i < a->cut->n_nodes; i++) {
         float *dw = a->dw + i * a->node_stride, *dbias = a->dbias + i * a->node_stride;
         if (c->pinned)
             node_gradient(be, a, &a->cut->node[i], dw, dbias);
         else
-            weight_gradient(be, a, 0, a->b, dw, dbias);
+            weight_gradient(be, a, 0, a->b, dw, dbias, summed);
     }
+    if (a->dx && a->out > 1) input_gradient(be, a);
 }

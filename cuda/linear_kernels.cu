@@ -43,16 +43,6 @@ template <typename T, int V> __global__ void bias_relu(int64_t b, int64_t groups
     *reinterpret_cast<pack<T, V> *>(y + i * V) = p;
 }
 
-template <typename T, int V> __global__ void relu_mask(int64_t n, T *dx, const T *x)
-{
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-    if (i >= n) return;
-    pack<T, V> g = *reinterpret_cast<pack<T, V> *>(dx + i * V), p = *reinterpret_cast<const pack<T, V> *>(x + i * V);
-#pragma unroll
-    for (int k = 0; k < V; k++) g.v[k] = to_float(p.v[k]) > 0 ? g.v[k] : from_float<T>(0.0f);
-    *reinterpret_cast<pack<T, V> *>(dx + i * V) = g;
-}
-
 /* Adds what the DOWN rows of threads have, in order, and writes columns [group * V, +V) of this block's partial sum. */
 template <int V> __device__ void write_partial(float (&sum)[V], int64_t group, int64_t groups, float *partial)
 {
@@ -70,14 +60,31 @@ template <int V> __device__ void write_partial(float (&sum)[V], int64_t group, i
     }
 }
 
-template <typename T, int V> __global__ void column_partials(int64_t b, int64_t groups, const T *z, float *partial)
+/* Column sums of z; with x, z is first set to 0 where x is not above 0. AHEAD loads are in flight. */
+template <typename T, int V, bool MASK> __global__ void column_partials(int64_t b, int64_t groups, T *z, const T *x, float *partial)
 {
+    constexpr int AHEAD = 4;
     int64_t group = blockIdx.y * (int64_t)ACROSS + threadIdx.x, end = min(b, (blockIdx.x + 1) * (int64_t)ROWS);
     float sum[V] = {};
-    for (int64_t s = blockIdx.x * (int64_t)ROWS + threadIdx.y; s < end && group < groups; s += DOWN) {
-        pack<T, V> p = *reinterpret_cast<const pack<T, V> *>(z + (s * groups + group) * V);
+    for (int64_t s = blockIdx.x * (int64_t)ROWS + threadIdx.y; s < end && group < groups; s += AHEAD * DOWN) {
+        pack<T, V> p[AHEAD], q[AHEAD];
 #pragma unroll
-        for (int k = 0; k < V; k++) sum[k] += to_float(p.v[k]);
+        for (int i = 0; i < AHEAD; i++) {
+            int64_t at = (s + i * DOWN) * groups + group;
+            if (s + i * DOWN >= end) continue;
+            p[i] = *reinterpret_cast<const pack<T, V> *>(z + at * V);
+            if (MASK) q[i] = *reinterpret_cast<const pack<T, V> *>(x + at * V);
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            if (s + i * DOWN >= end) continue;
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                if (MASK && !(to_float(q[i].v[k]) > 0)) p[i].v[k] = from_float<T>(0.0f);
+                sum[k] += to_float(p[i].v[k]);
+            }
+            if (MASK) *reinterpret_cast<pack<T, V> *>(z + ((s + i * DOWN) * groups + group) * V) = p[i];
+        }
     }
     write_partial<V>(sum, group, groups, partial + blockIdx.x * groups * V);
 }
@@ -196,13 +203,6 @@ extern "C" cudaError_t dlrm_cuda_bias_relu(int64_t b, int64_t w, void *y, dlrm_d
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t dlrm_cuda_relu_mask(int64_t b, int64_t w, void *dx, const void *x, dlrm_dtype type, cudaStream_t stream)
-{
-    if (b == 0) return cudaSuccess;
-    BY_TYPE(type, w, (relu_mask<T, V><<<(unsigned)blocks_for(b * w / V, 256), 256, 0, stream>>>(b * w / V, (T *)dx, (const T *)x)));
-    return cudaGetLastError();
-}
-
 extern "C" int64_t dlrm_cuda_column_work(int64_t b, int64_t w)
 {
     return blocks_for(b, ROWS) * w;
@@ -212,8 +212,18 @@ extern "C" cudaError_t dlrm_cuda_column_sums(int64_t b, int64_t w, const void *z
 {
     const int64_t blocks = blocks_for(b, ROWS);
     if (blocks > 0)
-        BY_TYPE(type, w, (column_partials<T, V><<<dim3((unsigned)blocks, (unsigned)blocks_for(w / V, ACROSS)), dim3(ACROSS, DOWN), 0, stream>>>(
-                              b, w / V, (const T *)z, work)));
+        BY_TYPE(type, w, (column_partials<T, V, false><<<dim3((unsigned)blocks, (unsigned)blocks_for(w / V, ACROSS)), dim3(ACROSS, DOWN), 0, stream>>>(
+                              b, w / V, (T *)z, (const T *)NULL, work)));
+    return finish(blocks, w, w, work, sums, stream);
+}
+
+extern "C" cudaError_t dlrm_cuda_relu_mask(int64_t b, int64_t w, void *dx, const void *x, dlrm_dtype type, float *sums, float *work,
+                                           cudaStream_t stream)
+{
+    const int64_t blocks = blocks_for(b, ROWS);
+    if (blocks > 0)
+        BY_TYPE(type, w, (column_partials<T, V, true><<<dim3((unsigned)blocks, (unsigned)blocks_for(w / V, ACROSS)), dim3(ACROSS, DOWN), 0, stream>>>(
+                              b, w / V, (T *)dx, (const T *)x, work)));
     return finish(blocks, w, w, work, sums, stream);
 }
 

@@ -16,11 +16,11 @@ bool dlrm_cuda_has_code(int device);
 
 /* y [b, w] += bias [w], then max(0, ·) if relu; in place. */
 cudaError_t dlrm_cuda_bias_relu(int64_t b, int64_t w, void *y, dlrm_dtype type, const float *bias, bool relu, cudaStream_t stream);
-/* dx [b, w] = 0 where x [b, w] is not above 0. */
-cudaError_t dlrm_cuda_relu_mask(int64_t b, int64_t w, void *dx, const void *x, dlrm_dtype type, cudaStream_t stream);
 /* sums [w] = column sums of z [b, w]. work: floats of dlrm_cuda_column_work. */
 int64_t dlrm_cuda_column_work(int64_t b, int64_t w);
 cudaError_t dlrm_cuda_column_sums(int64_t b, int64_t w, const void *z, dlrm_dtype type, float *sums, float *work, cudaStream_t stream);
+/* dx [b, w] = 0 where x [b, w] is not above 0; sums [w] = column sums of the result. work: as above. */
+cudaError_t dlrm_cuda_relu_mask(int64_t b, int64_t w, void *dx, const void *x, dlrm_dtype type, float *sums, float *work, cudaStream_t stream);
 
 /* The layer of width 1: z [b] = x [b, w] · weight [w] + bias, then max(0, ·) if relu. */
 cudaError_t dlrm_cuda_logit_forward(int64_t b, int64_t w, const void *x, dlrm_dtype type, const float *weight, const float *bias, bool relu,

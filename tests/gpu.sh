@@ -18,16 +18,17 @@ part() { # name, command
     local name=$1 out
     shift
     if out=$("$@" 2>&1); then passed=$((passed + 1)); echo "ok   $name"; else failed=$((failed + 1)); echo "FAIL $name"; fi
-    printf '%s\n' "$out" | tail -n 12 | sed 's/^/     /'
+    printf '%s\n' "$out" | tail -n 30 | sed 's/^/     /'
 }
 
-echo "commit $(git rev-parse HEAD 2>/dev/null || echo unknown)$(git diff --quiet HEAD -- cuda src 2>/dev/null || echo ' with changes'), $gpus x $(nvidia-smi --query-gpu=name --format=csv,noheader | head -1), $(date -u +%Y-%m-%d)"
+commit=${DLRM_COMMIT:-$(git rev-parse HEAD 2>/dev/null)}
+echo "commit ${commit:-unknown}, $gpus x $(nvidia-smi --query-gpu=name --format=csv,noheader | head -1), $(date -u +%Y-%m-%d)"
 part "ops on cuda" "$build/tests/check_ops" --device cuda
-# Runs are short and mostly start-up: four cases at a time.
+# Runs are short and mostly start-up: six cases at a time.
 cases=$(ls -d tests/golden/*/ | xargs -n1 basename)
 results=$(mktemp -d)
 for case in $cases; do
-    while [ "$(jobs -rp | wc -l)" -ge 4 ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -ge 6 ]; do wait -n; done
     ($python tests/run/golden.py "$trainer" "tests/golden/$case" --ranks $ranks --bits "" >"$results/$case" 2>&1; echo $? >"$results/$case.status") &
 done
 wait

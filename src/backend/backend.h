@@ -44,7 +44,6 @@ typedef struct dlrm_linear_forward_args {
     const float *bias; /* [out] */
     void *y;           /* [b, out] = */
     bool relu;
-    void *mask;        /* with relu: where y is above 0, for the backward pass; as large as relu_mask_bytes says */
     const dlrm_cut *cut;
 } dlrm_linear_forward_args;
 
@@ -57,7 +56,6 @@ typedef struct dlrm_linear_backward_args {
     const void *dz;  /* [b, out], gradient of y before its ReLU */
     void *dx;        /* [b, in] =, or NULL: not wanted */
     bool x_is_relu;
-    const void *x_mask; /* with x_is_relu: what forward left in the mask of x's layer */
     float *dw;           /* node i: [out, in] at dw + i*node_stride, = */
     float *dbias;        /* node i: [out] at dbias + i*node_stride, = */
     int64_t node_stride; /* elements */
@@ -199,7 +197,6 @@ typedef struct dlrm_backend_ops {
     void (*feed_wait)(dlrm_backend *); /* returns when the host memory of all batches fed may change */
     void (*slot_begin)(dlrm_backend *, int slot);
     void (*slot_end)(dlrm_backend *, int slot);
-    size_t (*relu_mask_bytes)(dlrm_backend *, int64_t b, int width); /* 0: no mask wanted */
     void (*linear_forward)(dlrm_backend *, const dlrm_linear_forward_args *);
     void (*linear_backward)(dlrm_backend *, const dlrm_linear_backward_args *);
     void (*interact_forward)(dlrm_backend *, const dlrm_interact_args *);

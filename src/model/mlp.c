@@ -8,27 +8,23 @@ dlrm_status dlrm_mlp_open(dlrm_backend *be, int in, dlrm_int_list widths, bool l
     *m = (dlrm_mlp){.n = widths.n, .in = in, .widths = widths, .last_relu = last_relu, .first_param = first_param};
     TRY(dlrm_alloc(m->n, sizeof *m->y, "MLP", &m->y));
     TRY(dlrm_alloc(m->n, sizeof *m->dy, "MLP", &m->dy));
-    TRY(dlrm_alloc(m->n, sizeof *m->mask, "MLP", &m->mask));
     for (int l = 0; l < m->n; l++) {
         int64_t size = max_b * dlrm_pitch(be, widths.v[l]);
-        size_t bytes = widths.v[l] == 1 ? sizeof(float) : be->act_bytes, mask = be->ops->relu_mask_bytes(be, max_b, widths.v[l]);
+        size_t bytes = widths.v[l] == 1 ? sizeof(float) : be->act_bytes;
         TRY(be->ops->alloc(be, size, bytes, "MLP activations", &m->y[l]));
         TRY(be->ops->alloc(be, size, bytes, "MLP activations' gradients", &m->dy[l]));
-        if (mask > 0) TRY(be->ops->alloc(be, 1, mask, "MLP activations' signs", &m->mask[l]));
     }
     return DLRM_OK;
 }
 
 void dlrm_mlp_close(dlrm_backend *be, dlrm_mlp *m)
 {
-    for (int l = 0; l < m->n && m->y && m->dy && m->mask; l++) {
+    for (int l = 0; l < m->n && m->y && m->dy; l++) {
         be->ops->release(be, &m->y[l]);
         be->ops->release(be, &m->dy[l]);
-        be->ops->release(be, &m->mask[l]);
     }
     dlrm_free(&m->y);
     dlrm_free(&m->dy);
-    dlrm_free(&m->mask);
 }
 
 static int width_in(const dlrm_mlp *m, int l)
@@ -42,8 +38,7 @@ const void *dlrm_mlp_forward(dlrm_backend *be, const dlrm_mlp *m, const dlrm_par
     for (int l = 0; l < m->n; l++) {
         const dlrm_param *w = &p->list[m->first_param + 2 * l];
         dlrm_linear_forward_args a = {.b = b, .in = width_in(m, l), .out = m->widths.v[l], .x = x, .w = p->w + w[0].offset,
-                                      .bias = p->w + w[1].offset, .y = m->y[l], .relu = l < m->n - 1 || m->last_relu,
-                                      .mask = m->mask[l], .cut = cut};
+                                      .bias = p->w + w[1].offset, .y = m->y[l], .relu = l < m->n - 1 || m->last_relu, .cut = cut};
         be->ops->linear_forward(be, &a);
         x = m->y[l];
     }
@@ -62,7 +57,7 @@ void dlrm_mlp_backward(dlrm_backend *be, const dlrm_mlp *m, const dlrm_params *p
         const dlrm_param *w = &p->list[m->first_param + 2 * l];
         dlrm_linear_backward_args a = {.b = b, .in = width_in(m, l), .out = m->widths.v[l], .x = l ? m->y[l - 1] : x,
                                        .w = p->w + w[0].offset, .dz = m->dy[l], .dx = l ? m->dy[l - 1] : dx,
-                                       .x_is_relu = l > 0, .x_mask = l ? m->mask[l - 1] : NULL, .dw = p->g + w[0].offset, .dbias = p->g + w[1].offset,
+                                       .x_is_relu = l > 0, .dw = p->g + w[0].offset, .dbias = p->g + w[1].offset,
                                        .node_stride = p->size, .cut = cut};
         be->ops->linear_backward(be, &a);
     }

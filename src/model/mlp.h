@@ -10,7 +10,6 @@ typedef struct dlrm_mlp {
     bool last_relu;
     int first_param;  /* layer l: weight at first_param + 2l, bias after it */
     void **y, **dy;   /* [n]: outputs [max_b, width] and their gradients */
-    void **mask;      /* [n]: of the ReLUs, where the backend wants them */
 } dlrm_mlp;
 
 dlrm_status dlrm_mlp_open(dlrm_backend *be, int in, dlrm_int_list widths, bool last_relu, int first_param, int64_t max_b,

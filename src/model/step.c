@@ -92,6 +92,7 @@ static void loss_op(dlrm_model *m, float *d_logits, double *loss)
 void dlrm_forward_loss(dlrm_model *m, double *loss)
 {
     loss_op(m, NULL, loss);
+    m->be->ops->slot_end(m->be, (int)(m->at - m->stages)); /* the labels are the stage's, too */
 }
 
 /* The gradients' exchange and sums run beside the ops that follow them, where the backend can. */

@@ -310,13 +310,6 @@ void h_layers(harness *h, layer *layers, int n)
     b->before = (unsigned char *)image;
 }
 
-void *h_room(harness *h, const char *name, size_t bytes)
-{
-    if (bytes == 0) return NULL;
-    void *zeros = h_host(h, (int64_t)bytes, 1);
-    return add_flat(h, name, INOUT, OTHER, zeros, (int64_t)bytes);
-}
-
 /* --- what comes back --- */
 
 static const buffer *find_buffer(const harness *h, const void *data)

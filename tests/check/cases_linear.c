@@ -41,7 +41,7 @@ typedef struct setting {
     const dlrm_cut *cut;
     int64_t b;
     layer own;
-    void *x, *x_mask; /* on the backend */
+    void *x; /* on the backend */
     const double *x_ref, *w_ref;
     double operands;
 } setting;
@@ -58,7 +58,6 @@ static void x_from_relu(harness *h, setting *s, const layer *before)
     dlrm_backend *be = h_backend(h);
     const float *x0 = h_draw_act(h, s->b * before->in, SIGNED);
     s->x = h_act_output(h, "x", s->b, s->c->in);
-    s->x_mask = h_room(h, "mask of x", be->ops->relu_mask_bytes(be, s->b, (int)s->c->in));
     const dlrm_linear_forward_args args = {.b = s->b,
                                            .in = before->in,
                                            .out = before->out,
@@ -67,7 +66,6 @@ static void x_from_relu(harness *h, setting *s, const layer *before)
                                            .bias = before->at_bias,
                                            .y = s->x,
                                            .relu = true,
-                                           .mask = s->x_mask,
                                            .cut = s->cut};
     be->ops->linear_forward(be, &args);
     s->x_ref = h_fetch(h, s->x);
@@ -78,7 +76,6 @@ static void forward(harness *h, const setting *s)
     dlrm_backend *be = h_backend(h);
     const linear_case *c = s->c;
     void *y = output(h, "y", s->b, c->out);
-    const size_t mask_bytes = c->relu ? be->ops->relu_mask_bytes(be, s->b, (int)c->out) : 0;
     const dlrm_linear_forward_args args = {.b = s->b,
                                            .in = c->in,
                                            .out = c->out,
@@ -87,7 +84,6 @@ static void forward(harness *h, const setting *s)
                                            .y = y,
                                            .bias = s->own.at_bias,
                                            .relu = c->relu,
-                                           .mask = h_room(h, "mask", mask_bytes),
                                            .cut = s->cut};
     be->ops->linear_forward(be, &args);
     double *ref = h_doubles(h, s->b * c->out), *tol = h_doubles(h, s->b * c->out);
@@ -142,7 +138,6 @@ static void backward(harness *h, const setting *s)
                                                               : h_act_input(h, "dz", dz, s->b, c->out),
                                             .dx = dx,
                                             .x_is_relu = c->data == RELU,
-                                            .x_mask = s->x_mask,
                                             .dw = nodes,
                                             .dbias = nodes + rows * pitch,
                                             .node_stride = stride,
@@ -189,7 +184,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
 
 const family linear_family = {
     "linear",
-    {SLOT(linear_forward), SLOT(linear_backward), SLOT(relu_mask_bytes), SLOT(weights_open), SLOT(weights_changed)},
+    {SLOT(linear_forward), SLOT(linear_backward), SLOT(weights_open), SLOT(weights_changed)},
     true,
     CASES,
     run};

@@ -68,8 +68,7 @@ static void run_rank(harness *h, const pinned_case *c, const batch *a, const dlr
         .bias = a->own.at_bias,
         .y = y,
         .relu = !logits,
-        .cut = cut,
-        .mask = logits ? NULL : h_room(h, "mask", be->ops->relu_mask_bytes(be, b, (int)out))};
+        .cut = cut};
     be->ops->linear_forward(be, &forward);
     const dlrm_linear_backward_args backward = {.b = b,
                                                 .in = in,

@@ -82,8 +82,6 @@ typedef struct layer {
     const float *at_w, *at_bias; /* filled in: on the backend */
 } layer;
 void h_layers(harness *h, layer *layers, int n);
-/* Memory that only ops know how to read; NULL for 0 bytes. */
-void *h_room(harness *h, const char *name, size_t bytes);
 
 /* Every element of an output or inout buffer within tol of ref (0: equal); a type narrower than fp32 has its own
  * rounding besides. A NaN passes only for a NaN. */

@@ -65,13 +65,6 @@ static void cpu_slot(dlrm_backend *be, int slot)
     (void)be, (void)slot;
 }
 
-/* The input itself says where it is above 0. */
-static size_t cpu_relu_mask_bytes(dlrm_backend *be, int64_t b, int width)
-{
-    (void)be, (void)b, (void)width;
-    return 0;
-}
-
 static dlrm_status cpu_weights_open(dlrm_backend *be, int64_t n, float **weights)
 {
     (void)be;
@@ -123,7 +116,6 @@ static const dlrm_backend_ops cpu_ops = {
     .feed_wait = cpu_feed_wait,
     .slot_begin = cpu_slot,
     .slot_end = cpu_slot,
-    .relu_mask_bytes = cpu_relu_mask_bytes,
     .linear_forward = cpu_linear_forward,
     .linear_backward = cpu_linear_backward,
     .interact_forward = cpu_interact_forward,
