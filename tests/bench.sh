@@ -84,12 +84,12 @@ compare() {
     gemm=$(build/tests/bench_gemm "$batch" "$all" $(((batch + all - 1) / all)) "$@" | tail -n 1)
     awk -v name="$model, batch $batch" -v torch="$best" -v how="$threads thread(s), ${allocator%% *}" -v ours="$ours" -v ranks="$split" \
         -v one="$(median <"$work/one")" -v many="$(median <"$work/many")" -v gemm="$gemm" -v batch="$batch" 'BEGIN {
-        share = gemm / ours; target = share > 0.6 ? 1.2 : 1.5; ratio = torch / ours
+        share = gemm / ours; target = (share > 0.6) ? 1.2 : 1.5; ratio = torch / ours
+        verdict = (ratio >= target) ? "met" : "MISSED"
         printf "%s\n  PyTorch     %8.2f ms  %7.0f samples/s  (%s)\n", name, torch, 1000 * batch / torch, how
         printf "  dlrm-train  %8.2f ms  %7.0f samples/s  (%s; one rank %.2f, a rank per core %.2f)\n", ours, 1000 * batch / ours, ranks, one, many
-        printf "  products    %8.2f ms  %4.0f %% of the step\n  ratio       %8.2f     target %.1f: %s\n", gemm, 100 * share, ratio, target,
-            ratio >= target ? "met" : "MISSED"
-        exit ratio < target }' || missed=1
+        printf "  products    %8.2f ms  %4.0f %% of the step\n  ratio       %8.2f     target %.1f: %s\n", gemm, 100 * share, ratio, target, verdict
+        exit (ratio < target) }' || missed=1
 }
 
 compare kaggle 2048 40 -13-512-256-64-16 367-512-256-1

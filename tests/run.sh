@@ -5,7 +5,7 @@
 #   ./tests/run.sh --setup         only installs what is missing
 #
 # Builds, all with warnings as errors, in build-tests/: release; sanitize (ASan + UBSan); cblas (the plainest BLAS in the
-# place of OpenBLAS); fuzz (clang's libFuzzer with ASan + UBSan); cuda where nvcc is, with its tests where a GPU is, too. A
+# place of OpenBLAS); onednn; fuzz (clang's libFuzzer with ASan + UBSan); cuda where nvcc is, with its tests where a GPU is, too. A
 # build that is there already is brought up to date.
 # DLRM_FUZZ_SECONDS is the time of each fuzz target (default 12). The last line counts the tests of all builds; the exit
 # status is 0 only where none failed.
@@ -70,6 +70,7 @@ sanitizers=(-Dbuildtype=debugoptimized -Db_sanitize=address,undefined -Db_lundef
 build_and_test release 'unit check mpi run golden fuzz' '' -Dbuildtype=release
 build_and_test sanitize 'unit check mpi run golden fuzz' '' "${sanitizers[@]}"
 build_and_test cblas 'unit check mpi golden' '' LD_LIBRARY_PATH="${reference_blas[0]}" -Dbuildtype=release -Dgemm=cblas
+build_and_test onednn 'check golden' '' -Dbuildtype=release -Dgemm=onednn
 build_and_test fuzz fuzz fuzz-targets CC=clang "${sanitizers[@]}" -Dfuzz=true
 if have nvcc || [ -x /usr/local/cuda/bin/nvcc ]; then
     build_and_test cuda gpu 'src/dlrm-train tests/check_ops' -Dbuildtype=release -Dcuda=enabled

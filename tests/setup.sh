@@ -10,6 +10,7 @@ die() {
 
 # --- what the build and the tests need: probe | packages | why ---------------------------------------------------------
 have() { command -v "$1" >/dev/null 2>&1; }
+has_dnnl() { echo "#include <dnnl.h>" | cc -E -x c - >/dev/null 2>&1; }
 has_lib() { have pkg-config && pkg-config --exists "$1"; }
 has_cc() { have cc && echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1; }
 has_meson() { have meson && [ "$(printf '1.0.1\n%s\n' "$(meson --version)" | sort -V | head -n 1)" = 1.0.1 ]; }
@@ -32,6 +33,7 @@ build_needs=(
     'has_lib jansson | libjansson-dev             | reads and writes JSON'
     'has_lib zlib    | zlib1g-dev                 | reads .gz files'
     'has_lib openblas | libopenblas-dev           | matrix products on the CPU'
+    'has_dnnl        | libdnnl-dev                | matrix products on CPUs with AVX-512'
 )
 test_needs=(
     'has_lib cmocka  | libcmocka-dev              | unit tests'

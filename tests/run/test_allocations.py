@@ -28,6 +28,7 @@ class Allocations(fixture.RunTest):
         done = subprocess.run(command + list(args), cwd=self.folder, timeout=60, text=True, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.one_dnn = "(oneDNN)" in done.stdout
         found = re.findall(r"count_malloc: (\d+) from the program, (\d+) from libraries", done.stderr)
         found = sorted((int(a), int(b)) for a, b in found if a != "0")  # MPI's helper process is not the program
         self.assertEqual(len(found), ranks, done.stderr)
@@ -39,7 +40,7 @@ class Allocations(fixture.RunTest):
         self.assertEqual([s[0] for s in short], [l[0] for l in long])
         self.assertGreater(short[0][0], 50, "the program's own requests were not seen")
         more = [l[1] - s[1] for s, l in zip(short, long)]
-        if threads > 1:
+        if threads > 1 and not self.one_dnn:  # which takes memory in each product
             self.assertLessEqual(max(more), CHANCE + (MPI_STEP * (LONG - SHORT) if ranks > 1 else 0), more)
 
     def test_files(self):
