@@ -44,8 +44,9 @@ test_needs=(
 
 # Installs the packages, or says which command does and ends the script.
 install_packages() {
-    local apt=(apt-get -o DPkg::Lock::Timeout=120 -q) as=() command="apt-get install --no-install-recommends $*"
-    [ "$(id -u)" = 0 ] || command="sudo $command"
+    local apt=(apt-get -o DPkg::Lock::Timeout=120 -q) as=() prefix='' command
+    [ "$(id -u)" = 0 ] || prefix='sudo '
+    command="${prefix}apt-get update && ${prefix}apt-get install --no-install-recommends $*"
     have apt-get || die "this system has no apt-get. Install what is listed above with its own package manager" \
         "(on Debian and Ubuntu: $command), then start again."
     if [ "$(id -u)" != 0 ]; then
@@ -59,7 +60,7 @@ install_packages() {
     as+=(env DEBIAN_FRONTEND=noninteractive)
     local log
     log=$(mktemp)
-    say "Running: $command"
+    say "Running: ${command#*&& }"
     # Package lists may be missing or old: then the first try fails, and an update comes before the second.
     if ! "${as[@]}" "${apt[@]}" install -y --no-install-recommends "$@" >"$log" 2>&1; then
         if ! "${as[@]}" "${apt[@]}" update >"$log" 2>&1 ||
@@ -82,14 +83,14 @@ setup() {
             [ ${#missing[@]} -gt 0 ] || say "Missing on this machine:"
             # shellcheck disable=SC2206 # a list of words
             missing+=($packages)
-            say "   ${packages}: ${why# }"
+            printf '    %s: %s\n' "$(xargs <<<"$packages")" "${why# }"
         fi
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     install_packages "${missing[@]}"
     for need in "${needs[@]}"; do
         IFS='|' read -r probe packages why <<<"$need"
-        eval "$probe" || die "still missing after installing ${packages}: ${why# } (checked by: ${probe})"
+        eval "$probe" || die "still missing after installing$(xargs <<<" $packages" | sed 's/^/ /'): ${why# } (checked by: ${probe})"
     done
 }
 
