@@ -6,30 +6,30 @@
 #include "cuda/kernels.h"
 
 /* Returns from the function with the error, if there is one. */
-#define TRY_CUDA(expr)                                                                                                 \
-    do {                                                                                                               \
-        cudaError_t error_ = (expr);                                                                                   \
-        if (error_ != cudaSuccess) return error_;                                                                      \
+#define TRY_CUDA(expr)                            \
+    do {                                          \
+        cudaError_t error_ = (expr);              \
+        if (error_ != cudaSuccess) return error_; \
     } while (0)
 
 /* Runs the statement with `name` standing for the C++ type of a storage type. */
-#define WITH_TYPE(storage, name, statement)                                                                            \
-    switch (storage) {                                                                                                 \
-    case DLRM_BF16: {                                                                                                  \
-        using name = __nv_bfloat16;                                                                                    \
-        statement;                                                                                                     \
-        break;                                                                                                         \
-    }                                                                                                                  \
-    case DLRM_FP16: {                                                                                                  \
-        using name = __half;                                                                                           \
-        statement;                                                                                                     \
-        break;                                                                                                         \
-    }                                                                                                                  \
-    default: {                                                                                                         \
-        using name = float;                                                                                            \
-        statement;                                                                                                     \
-        break;                                                                                                         \
-    }                                                                                                                  \
+#define WITH_TYPE(storage, name, statement) \
+    switch (storage) {                      \
+    case DLRM_BF16: {                       \
+        using name = __nv_bfloat16;         \
+        statement;                          \
+        break;                              \
+    }                                       \
+    case DLRM_FP16: {                       \
+        using name = __half;                \
+        statement;                          \
+        break;                              \
+    }                                       \
+    default: {                              \
+        using name = float;                 \
+        statement;                          \
+        break;                              \
+    }                                       \
     }
 
 static inline int64_t ceil_div(int64_t a, int64_t b)

@@ -1,5 +1,5 @@
-/* `cat` and `pool`: a thread has its place among the columns for all samples, so that where that place lies in memory is
- * found once and not for each sample. Four columns a thread where everything is aligned. Moves each element once. */
+/* `cat` and `pool`: a thread has its place among the columns for all samples, so that where that place lies in memory
+ * is found once and not for each sample. Four columns a thread where everything is aligned. Moves each element once. */
 #include "cuda/interact.cuh"
 
 enum { THREADS = 128, SAMPLES = 16 };
@@ -29,8 +29,9 @@ __device__ __forceinline__ sample_range samples_of_block(int64_t b)
 }
 
 /* Copies V columns at c between a slot and the out row, either way. */
-template <int V, class E, bool FORWARD> __device__ __forceinline__ void copy_columns(const dlrm_cuda_interact &a, const dlrm_cuda_slot &v,
-                                                                                     int c, int out_c, bool masked)
+template <int V, class E, bool FORWARD>
+__device__ __forceinline__ void copy_columns(const dlrm_cuda_interact &a, const dlrm_cuda_slot &v, int c, int out_c,
+                                             bool masked)
 {
     const sample_range r = samples_of_block(a.b);
     if (!FORWARD && !v.grad) return;
@@ -59,7 +60,8 @@ template <int V, class E> __device__ __forceinline__ void clear_columns(const dl
 
 /* --- cat: thread x has columns [x V, x V + V) of out --- */
 
-template <int V, class E, bool FORWARD> __global__ void __launch_bounds__(THREADS) cat_kernel(const dlrm_cuda_interact a)
+template <int V, class E, bool FORWARD>
+__global__ void __launch_bounds__(THREADS) cat_kernel(const dlrm_cuda_interact a)
 {
     const int c = (blockIdx.y * THREADS + threadIdx.x) * V;
     if (c >= a.out_width) {
@@ -84,7 +86,8 @@ __host__ __device__ static pooling pooling_of(const dlrm_cuda_interact &a, int64
 }
 
 /* Thread x has out x; those behind the windows have slot 0's columns and the row's end. */
-template <class E> __global__ void __launch_bounds__(THREADS) pool_forward_kernel(const dlrm_cuda_interact a, const pooling p)
+template <class E>
+__global__ void __launch_bounds__(THREADS) pool_forward_kernel(const dlrm_cuda_interact a, const pooling p)
 {
     const int j = blockIdx.y * THREADS + threadIdx.x;
     if (j >= p.n) {
@@ -126,7 +129,8 @@ __device__ __forceinline__ float window_size(const dlrm_cuda_interact &a, const 
 }
 
 /* Thread x has elements [x V, x V + V) of x; those behind have slot 0's. Each element takes its window's gradient. */
-template <int V, class E> __global__ void __launch_bounds__(THREADS) pool_backward_kernel(const dlrm_cuda_interact a, const pooling p)
+template <int V, class E>
+__global__ void __launch_bounds__(THREADS) pool_backward_kernel(const dlrm_cuda_interact a, const pooling p)
 {
     const int64_t c = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * V;
     if (c >= p.w) {

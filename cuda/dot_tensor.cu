@@ -1,7 +1,7 @@
-/* `dot` on tensor cores, one warp a sample: bf16, fp16, and fp32 as TF32. The vectors go from memory to the matrix units'
- * registers without a stop in shared memory: a lane loads 16 bytes of a row, and as a dot product does not care for the
- * order of its terms, nor a product of matrices for the order of its columns, these are declared to be the elements that
- * the lane must hold. Lane 4g+t (g < 8, t < 4) in what follows. */
+/* `dot` on tensor cores, one warp a sample: bf16, fp16, and fp32 as TF32. The vectors go from memory to the matrix
+ * units' registers without a stop in shared memory: a lane loads 16 bytes of a row, and as a dot product does not care
+ * for the order of its terms, nor a product of matrices for the order of its columns, these are declared to be the
+ * elements that the lane must hold. Lane 4g+t (g < 8, t < 4) in what follows. */
 #include "cuda/interact.cuh"
 
 enum { WARPS = 4 };
@@ -12,19 +12,22 @@ enum { WARPS = 4 };
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __nv_bfloat16)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, __half)
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, float)
 {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /* A register of operands: TF32 is rounded from fp32, 16-bit types are as they are. */
@@ -76,8 +79,8 @@ template <class E> __host__ __device__ static bool rows_aligned(const void *rows
 
 /* --- forward: per sample reads n rows of D, writes D + n(n-1)/2 elements --- */
 
-/* NT: tiles of 8 slots, even. Only tiles that reach below the diagonal are made; CHUNKS x 64 bytes of each row are loaded
- * at once. */
+/* NT: tiles of 8 slots, even. Only tiles that reach below the diagonal are made; CHUNKS x 64 bytes of each row are
+ * loaded at once. */
 template <class E, int NT, int CHUNKS>
 __global__ void __launch_bounds__(WARPS * 32) dot_forward_kernel(const dlrm_cuda_interact a, const int D)
 {
@@ -93,7 +96,8 @@ __global__ void __launch_bounds__(WARPS * 32) dot_forward_kernel(const dlrm_cuda
         const uint4 *v[NT];
 #pragma unroll
         for (int i = 0; i < NT; i++)
-            v[i] = g + 8 * i < a.n_slots ? (const uint4 *)(slots.data[g + 8 * i] + s * slots.stride[g + 8 * i]) + t : NULL;
+            v[i] =
+                g + 8 * i < a.n_slots ? (const uint4 *)(slots.data[g + 8 * i] + s * slots.stride[g + 8 * i]) + t : NULL;
         float c[TILES][4] = {};
         for (int d = t * EP; d - t * EP < D; d += CHUNKS * 4 * EP) {
             uint4 q[CHUNKS][NT];
@@ -139,8 +143,8 @@ __global__ void __launch_bounds__(WARPS * 32) dot_forward_kernel(const dlrm_cuda
     }
 }
 
-/* --- backward: gradients G = S V, S the symmetric matrix of the products' gradients. Per sample reads n rows of D and a
- * row of d_out, writes n rows of D --- */
+/* --- backward: gradients G = S V, S the symmetric matrix of the products' gradients. Per sample reads n rows of D and
+ * a row of d_out, writes n rows of D --- */
 
 /* A row's offset of S[i][j] in d_out; that of a 0 where there is none. */
 __device__ __forceinline__ uint32_t gradient_offset(const dlrm_cuda_interact &a, int D, int i, int j)
@@ -173,15 +177,16 @@ __device__ __forceinline__ int column_block(int n)
 
 /* The lane's B operands: rows of V of one k step, EP columns from d on; the e-th of them is column g of product e. */
 template <class E>
-__device__ __forceinline__ void load_vectors(uint32_t (&B)[16 / sizeof(E)][2], const dot_slots &slots, int n, int64_t s, int first,
-                                             int d, int D, int t)
+__device__ __forceinline__ void load_vectors(uint32_t (&B)[16 / sizeof(E)][2], const dot_slots &slots, int n, int64_t s,
+                                             int first, int d, int D, int t)
 {
     constexpr int ROWS = sizeof(E) == 2 ? 4 : 2;
     uint4 q[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const int j = first + (sizeof(E) == 2 ? 2 * t + r % 2 + r / 2 * 8 : t + 4 * r);
-        q[r] = j < n && d < D ? __ldg((const uint4 *)(slots.data[j] + s * slots.stride[j] + d * (int)sizeof(E))) : make_uint4(0, 0, 0, 0);
+        q[r] = j < n && d < D ? __ldg((const uint4 *)(slots.data[j] + s * slots.stride[j] + d * (int)sizeof(E)))
+                              : make_uint4(0, 0, 0, 0);
     }
     if constexpr (sizeof(E) == 2) {
 #pragma unroll
@@ -200,11 +205,11 @@ __device__ __forceinline__ void load_vectors(uint32_t (&B)[16 / sizeof(E)][2], c
     }
 }
 
-/* EP results of row i as 16 bytes at column d. Slot 0 also has the gradient that passes straight through, and none where
- * it is 0 if it came out of a ReLU. */
+/* EP results of row i as 16 bytes at column d. Slot 0 also has the gradient that passes straight through, and none
+ * where it is 0 if it came out of a ReLU. */
 template <class E>
-__device__ __forceinline__ void store_gradient(const dlrm_cuda_interact &a, const dot_slots &slots, int64_t s, int i, int d, int D,
-                                               float (&x)[16 / sizeof(E)], const E *row)
+__device__ __forceinline__ void store_gradient(const dlrm_cuda_interact &a, const dot_slots &slots, int64_t s, int i,
+                                               int d, int D, float (&x)[16 / sizeof(E)], const E *row)
 {
     constexpr int EP = 16 / sizeof(E);
     if (i >= a.n_slots || d >= D || !slots.grad[i]) return;
@@ -267,7 +272,8 @@ __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cud
                     float x[EP];
 #pragma unroll
                     for (int e = 0; e < EP; e++) x[e] = c[e][r];
-                    store_gradient<E>(a, slots, s, 16 * m + g + r / 2 * 8, d0 + column_block(2 * t + r % 2) * EP, D, x, row);
+                    store_gradient<E>(a, slots, s, 16 * m + g + r / 2 * 8, d0 + column_block(2 * t + r % 2) * EP, D, x,
+                                      row);
                 }
             }
             if (d0 + 8 * EP < D)

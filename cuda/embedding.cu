@@ -106,11 +106,11 @@ cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_in
 
     const int64_t n = max_batch * s->pairs;
     if (s->wide_keys)
-        TRY_CUDA(cub::DeviceRadixSort::SortPairs(NULL, s->sort_bytes, (uint64_t *)NULL, (uint64_t *)NULL, (uint32_t *)NULL,
-                                                 (uint32_t *)NULL, n, 0, s->key_bits));
+        TRY_CUDA(cub::DeviceRadixSort::SortPairs(NULL, s->sort_bytes, (uint64_t *)NULL, (uint64_t *)NULL,
+                                                 (uint32_t *)NULL, (uint32_t *)NULL, n, 0, s->key_bits));
     else
-        TRY_CUDA(cub::DeviceRadixSort::SortPairs(NULL, s->sort_bytes, (uint32_t *)NULL, (uint32_t *)NULL, (uint32_t *)NULL,
-                                                 (uint32_t *)NULL, n, 0, s->key_bits));
+        TRY_CUDA(cub::DeviceRadixSort::SortPairs(NULL, s->sort_bytes, (uint32_t *)NULL, (uint32_t *)NULL,
+                                                 (uint32_t *)NULL, (uint32_t *)NULL, n, 0, s->key_bits));
     at = 0;
     take(&at, n, s->wide_keys ? 8 : 4);
     take(&at, n, sizeof(uint32_t));
@@ -234,13 +234,14 @@ __global__ void __launch_bounds__(LOOKUP_THREADS)
         lookup_input<1>(a);
 }
 
-cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out, dlrm_dtype type,
-                             cudaStream_t stream)
+cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out,
+                             dlrm_dtype type, cudaStream_t stream)
 {
     if (B == 0 || s->n_inputs == 0) return cudaSuccess;
     const bool aligned = s->width % 4 == 0 && aligned_to(out, 4 * storage_bytes(type));
     const unsigned blocks = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->n_inputs);
-    WITH_TYPE(s->dtype, T, WITH_TYPE(type, O, (lookup_kernel<T, O><<<blocks, LOOKUP_THREADS, 0, stream>>>(
-                                                  *s, bags, B, (O *)out, aligned))));
+    WITH_TYPE(s->dtype, T,
+              WITH_TYPE(type, O,
+                        (lookup_kernel<T, O><<<blocks, LOOKUP_THREADS, 0, stream>>>(*s, bags, B, (O *)out, aligned))));
     return cudaGetLastError();
 }

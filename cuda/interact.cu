@@ -2,10 +2,15 @@
  * one block a sample. dot_tensor.cu has `dot` on tensor cores, concat.cu has `cat` and `pool`. */
 #include "cuda/interact.cuh"
 
-enum { THREADS = 128, TILE = 4 /* rows and columns of products, or elements, in registers */, ROWS = 8, MAX_SHARED = 200 << 10 };
+enum {
+    THREADS = 128,
+    TILE = 4 /* rows and columns of products, or elements, in registers */,
+    ROWS = 8,
+    MAX_SHARED = 200 << 10
+};
 
-/* The vectors of a sample, four elements at a time, as fp32; beyond their width they are 0. Staged in shared memory where
- * they fit; rows are a multiple of 4 elements and 4 more, against bank conflicts. */
+/* The vectors of a sample, four elements at a time, as fp32; beyond their width they are 0. Staged in shared memory
+ * where they fit; rows are a multiple of 4 elements and 4 more, against bank conflicts. */
 template <class E, bool STAGED> struct vectors {
     const dlrm_cuda_slot *slots;
     int n, D;
@@ -54,7 +59,8 @@ __device__ __forceinline__ int tile_row(int b)
     return i;
 }
 
-template <class E, bool STAGED> __global__ void __launch_bounds__(THREADS) dot_forward(const dlrm_cuda_interact a, const int D)
+template <class E, bool STAGED>
+__global__ void __launch_bounds__(THREADS) dot_forward(const dlrm_cuda_interact a, const int D)
 {
     extern __shared__ float4 memory[];
     const int side = (a.n_slots + TILE - 1) / TILE, tiles = side * (side + 1) / 2, part = threadIdx.x % 4;
@@ -65,7 +71,8 @@ template <class E, bool STAGED> __global__ void __launch_bounds__(THREADS) dot_f
         for (int c = threadIdx.x; c < D; c += THREADS) out[c] = ((const E *)a.slots[0].data)[s * a.slots[0].stride + c];
         for (int c = a.out_width + threadIdx.x; c < a.out_stride; c += THREADS) out[c] = from_float<E>(0);
         for (int first = 0; first < tiles; first += THREADS / 4) {
-            const int b = first + threadIdx.x / 4, bi = tile_row(b), i0 = bi * TILE, j0 = (b - bi * (bi + 1) / 2) * TILE;
+            const int b = first + threadIdx.x / 4, bi = tile_row(b), i0 = bi * TILE,
+                      j0 = (b - bi * (bi + 1) / 2) * TILE;
             float sum[TILE][TILE] = {};
             for (int c = part * 4; c < D && b < tiles; c += 16) {
                 vec<4> x[TILE], y[TILE];
@@ -105,7 +112,8 @@ template <class E> __device__ __forceinline__ float product_gradient(const E *d_
     return i == j || i >= n ? 0 : to_float(d_out[D + (i > j ? pair_index(i, j) : pair_index(j, i))]);
 }
 
-template <class E, bool STAGED> __global__ void __launch_bounds__(THREADS) dot_backward(const dlrm_cuda_interact a, const int D)
+template <class E, bool STAGED>
+__global__ void __launch_bounds__(THREADS) dot_backward(const dlrm_cuda_interact a, const int D)
 {
     extern __shared__ float4 memory[];
     const int n = a.n_slots, quads = (D + 3) / 4, tiles = (n + ROWS - 1) / ROWS;

@@ -1,8 +1,9 @@
 /* The device kernels of the CUDA backend: one C launcher per op, twins of src/backend/cpu. A launcher enqueues on the
- * given stream, never synchronizes, allocates nothing, and returns the launch's error. All pointers are to device memory
- * unless marked host. Every kernel gives the same bits on every run with the same arguments: sums have an order that the
- * data alone fixes, and no float is added atomically. Sizes that change the shape of a launch (B, b, n) are arguments;
- * what changes from step to step under a captured graph (rates, loss scale, skipping) is read from device memory.
+ * given stream, never synchronizes, allocates nothing, and returns the launch's error. All pointers are to device
+ * memory unless marked host. Every kernel gives the same bits on every run with the same arguments: sums have an order
+ * that the data alone fixes, and no float is added atomically. Sizes that change the shape of a launch (B, b, n) are
+ * arguments; what changes from step to step under a captured graph (rates, loss scale, skipping) is read from device
+ * memory.
  *
  * Types: storage is DLRM_FP32, DLRM_BF16 or DLRM_FP16; sums are fp32 or better. */
 #pragma once
@@ -26,9 +27,9 @@ typedef struct dlrm_cuda_table {
     int32_t dim;
     uint64_t stream; /* names the tensor: random bits of its stochastic rounding */
     /* --- */
-    int64_t first_key;  /* of its rows among the rows of all tables */
-    int64_t first_pair; /* pairs per sample of the tables before it */
-    int32_t pairs;      /* per sample: ids of all its inputs, at most */
+    int64_t first_key;             /* of its rows among the rows of all tables */
+    int64_t first_pair;            /* pairs per sample of the tables before it */
+    int32_t pairs;                 /* per sample: ids of all its inputs, at most */
     int32_t first_input, n_inputs; /* into shard.order */
 } dlrm_cuda_table;
 
@@ -76,25 +77,26 @@ typedef struct dlrm_cuda_run {
 
 /* The result of a sort: all (row, bag) pairs of a batch ordered by (row, sample, input, position). */
 typedef struct dlrm_cuda_sorted {
-    void *keys;       /* [pairs] u32 or u64: table's first_key + row; a pad at the end of a table's part has the row `rows` */
-    uint32_t *bags;   /* [pairs] sample * n_inputs + input */
-    uint8_t *flags;   /* [pairs] where a run of equal keys, and each 32 of it, begins and ends */
+    void *keys; /* [pairs] u32 or u64: table's first_key + row; a pad at the end of a table's part has the row `rows` */
+    uint32_t *bags;               /* [pairs] sample * n_inputs + input */
+    uint8_t *flags;               /* [pairs] where a run of equal keys, and each 32 of it, begins and ends */
     dlrm_cuda_run *groups, *tops; /* long runs: what to add up a second and a third time */
-    int32_t *counts;  /* [2] of groups and tops */
+    int32_t *counts;              /* [2] of groups and tops */
 } dlrm_cuda_sorted;
 
 /* Fills the lower parts of tables[] and inputs[] (host arrays), order[n_inputs] (host), and *out except its pointers.
  * cudaErrorInvalidValue: a batch has more bags or pairs than 32 bits count. */
 cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs,
-                                 int32_t *order, dlrm_dtype dtype, int64_t width, int64_t max_batch, dlrm_cuda_shard *out);
+                                 int32_t *order, dlrm_dtype dtype, int64_t width, int64_t max_batch,
+                                 dlrm_cuda_shard *out);
 /* Copies the host arrays to `memory` (shard_bytes, aligned to 256) and sets the pointers. Synchronous. */
 cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *shard, const dlrm_cuda_table *tables, const dlrm_cuda_input *inputs,
                                  const int32_t *order, void *memory);
 /* Lays a sort's result out in `memory` (batch_bytes, aligned to 256). No call of CUDA. */
 void dlrm_cuda_sorted_bind(const dlrm_cuda_shard *shard, void *memory, dlrm_cuda_sorted *out);
 
-/* out [B, W] of dtype `type` = sum or mean of each bag's rows, in the bag's order; an empty bag gives zeros. bags: device
- * array [n_inputs]. Columns that are no input's are left alone. */
+/* out [B, W] of dtype `type` = sum or mean of each bag's rows, in the bag's order; an empty bag gives zeros. bags:
+ * device array [n_inputs]. Columns that are no input's are left alone. */
 cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B, void *out,
                              dlrm_dtype type, cudaStream_t stream);
 /* work: work_bytes, aligned to 256; not shared by sorts that may run at the same time. */
@@ -121,7 +123,7 @@ cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *shard, const dlrm_cuda_bags 
 /* A dlrm_vector_slot on the device. */
 typedef struct dlrm_cuda_slot {
     const void *data;
-    void *grad; /* NULL: not wanted */
+    void *grad;                  /* NULL: not wanted */
     int64_t stride, grad_stride; /* elements */
     int32_t width;
     int32_t column; /* cat: of its vector in the output; pool: in the row of slots 1…, slot 0: in the output */
@@ -134,8 +136,8 @@ typedef struct dlrm_cuda_interact {
     dlrm_dtype type;
     bool exact;
     int32_t pool_stride;
-    int32_t n_slots, max_width; /* max_width: of a slot */
-    const dlrm_cuda_slot *slots; /* device */
+    int32_t n_slots, max_width;       /* max_width: of a slot */
+    const dlrm_cuda_slot *slots;      /* device */
     const dlrm_cuda_slot *host_slots; /* host: the same, to choose the kernel by (alignment, widths) */
     int64_t b;
     int32_t out_width;
@@ -166,8 +168,8 @@ cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *s
                                    dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, void *copy,
                                    dlrm_dtype copy_type, cudaStream_t stream);
 /* Elements [first, first+n) of the tensor: uniform in ±scale, rounded to nearest. */
-cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, int64_t n, uint64_t seed, uint64_t tensor,
-                                 double scale, cudaStream_t stream);
+cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, int64_t n, uint64_t seed,
+                                 uint64_t tensor, double scale, cudaStream_t stream);
 cudaError_t dlrm_cuda_fill(float *p, int64_t n, float value, cudaStream_t stream);
 /* Row r of `to` (pitch to_stride) = row r of `from` (pitch from_stride), rounded to nearest; columns beyond `width` of
  * `to`, up to to_stride, are set to 0. */

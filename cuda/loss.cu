@@ -65,8 +65,8 @@ cudaError_t dlrm_cuda_loss(const float *logits, const float *labels, float *d_lo
     if (host_cut->n_leaves == 0) return cudaSuccess;
     const int n_pieces = (int)most_pieces(host_cut);
     double *leaves = work + (int64_t)host_cut->n_leaves * n_pieces;
-    loss_kernel<<<(unsigned)(host_cut->n_leaves * n_pieces), LOSS_THREADS, 0, stream>>>(logits, labels, d_logits, scale, step,
-                                                                                       cut, n_pieces, work);
+    loss_kernel<<<(unsigned)(host_cut->n_leaves * n_pieces), LOSS_THREADS, 0, stream>>>(logits, labels, d_logits, scale,
+                                                                                        step, cut, n_pieces, work);
     TRY_CUDA(cudaGetLastError());
     loss_join_kernel<<<1, JOIN_THREADS, 0, stream>>>(cut, n_pieces, work, leaves, loss);
     return cudaGetLastError();

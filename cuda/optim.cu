@@ -1,4 +1,5 @@
-/* Flat arrays: dense update, initial values, conversion, and sums over partial results. Threads stride over the grid. */
+/* Flat arrays: dense update, initial values, conversion, and sums over partial results. Threads stride over the grid.
+ */
 #include "cuda/rules.cuh"
 
 enum { THREADS = 256 };
@@ -16,8 +17,8 @@ __device__ __forceinline__ int64_t grid_threads()
 /* --- dense update: per element 12 bytes, 8 per state, and the copy --- */
 
 template <rule_kind KIND, class T>
-__global__ void __launch_bounds__(THREADS) dense_kernel(int64_t n, float *w, const float *g, float *state0, float *state1,
-                                                        const dlrm_cuda_step *step, T *copy)
+__global__ void __launch_bounds__(THREADS)
+    dense_kernel(int64_t n, float *w, const float *g, float *state0, float *state1, const dlrm_cuda_step *step, T *copy)
 {
     if (step->skip) return;
     const dlrm_rule rule = step->dense;
@@ -39,14 +40,24 @@ cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *s
 {
     if (n == 0) return cudaSuccess;
     const unsigned blocks = blocks_for(n, THREADS);
-#define LAUNCH(KIND)                                                                                                   \
-    WITH_TYPE(copy_type, T, (dense_kernel<KIND, T><<<blocks, THREADS, 0, stream>>>(n, w, g, state0, state1, step, (T *)copy)))
+#define LAUNCH(KIND)        \
+    WITH_TYPE(copy_type, T, \
+              (dense_kernel<KIND, T><<<blocks, THREADS, 0, stream>>>(n, w, g, state0, state1, step, (T *)copy)))
     switch (rule_of(name, momentum)) {
-    case RULE_SGD: LAUNCH(RULE_SGD); break;
-    case RULE_MOMENTUM: LAUNCH(RULE_MOMENTUM); break;
-    case RULE_ADAGRAD: LAUNCH(RULE_ADAGRAD); break;
-    case RULE_ADAM: LAUNCH(RULE_ADAM); break;
-    case RULE_ROWWISE: return cudaErrorInvalidValue;
+    case RULE_SGD:
+        LAUNCH(RULE_SGD);
+        break;
+    case RULE_MOMENTUM:
+        LAUNCH(RULE_MOMENTUM);
+        break;
+    case RULE_ADAGRAD:
+        LAUNCH(RULE_ADAGRAD);
+        break;
+    case RULE_ADAM:
+        LAUNCH(RULE_ADAM);
+        break;
+    case RULE_ROWWISE:
+        return cudaErrorInvalidValue;
     }
 #undef LAUNCH
     return cudaGetLastError();
@@ -56,7 +67,8 @@ cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *s
 
 /* Four elements share one call of the generator. */
 template <class T>
-__global__ void __launch_bounds__(THREADS) table_init_kernel(T *weight, int64_t first, int64_t n, uint64_t seed, uint64_t tensor, float scale)
+__global__ void __launch_bounds__(THREADS)
+    table_init_kernel(T *weight, int64_t first, int64_t n, uint64_t seed, uint64_t tensor, float scale)
 {
     const int64_t first_quad = first / 4, quads = (first + n + 3) / 4 - first_quad;
     for (int64_t q = thread_index(); q < quads; q += grid_threads()) {
@@ -69,12 +81,13 @@ __global__ void __launch_bounds__(THREADS) table_init_kernel(T *weight, int64_t 
     }
 }
 
-cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, int64_t n, uint64_t seed, uint64_t tensor,
-                                 double scale, cudaStream_t stream)
+cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, int64_t n, uint64_t seed,
+                                 uint64_t tensor, double scale, cudaStream_t stream)
 {
     if (n == 0) return cudaSuccess;
-    WITH_TYPE(type, T, (table_init_kernel<T><<<blocks_for(n, 4 * THREADS), THREADS, 0, stream>>>((T *)weight, first, n, seed,
-                                                                                                 tensor, (float)scale)));
+    WITH_TYPE(type, T,
+              (table_init_kernel<T><<<blocks_for(n, 4 * THREADS), THREADS, 0, stream>>>((T *)weight, first, n, seed,
+                                                                                        tensor, (float)scale)));
     return cudaGetLastError();
 }
 
@@ -100,8 +113,9 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-cudaError_t dlrm_cuda_convert_rows(const void *from, dlrm_dtype from_type, int64_t from_stride, void *to, dlrm_dtype to_type,
-                                   int64_t to_stride, int64_t rows, int64_t width, cudaStream_t stream)
+cudaError_t dlrm_cuda_convert_rows(const void *from, dlrm_dtype from_type, int64_t from_stride, void *to,
+                                   dlrm_dtype to_type, int64_t to_stride, int64_t rows, int64_t width,
+                                   cudaStream_t stream)
 {
     if (rows * to_stride == 0) return cudaSuccess;
     WITH_TYPE(from_type, F,
@@ -149,11 +163,16 @@ static cudaError_t balanced_sum(float *parts, int64_t stride, int64_t n, int n_p
 {
     for (; n_parts >= 32; n_parts /= 32, stride *= 32) TRY_CUDA(tree_rounds<5>(parts, stride, n, n_parts, stream));
     switch (n_parts) {
-    case 16: return tree_rounds<4>(parts, stride, n, n_parts, stream);
-    case 8: return tree_rounds<3>(parts, stride, n, n_parts, stream);
-    case 4: return tree_rounds<2>(parts, stride, n, n_parts, stream);
-    case 2: return tree_rounds<1>(parts, stride, n, n_parts, stream);
-    default: return cudaSuccess;
+    case 16:
+        return tree_rounds<4>(parts, stride, n, n_parts, stream);
+    case 8:
+        return tree_rounds<3>(parts, stride, n, n_parts, stream);
+    case 4:
+        return tree_rounds<2>(parts, stride, n, n_parts, stream);
+    case 2:
+        return tree_rounds<1>(parts, stride, n, n_parts, stream);
+    default:
+        return cudaSuccess;
     }
 }
 
@@ -166,10 +185,12 @@ struct fold {
 static void add_parts(void *ctx, int into, int from)
 {
     const fold *f = (const fold *)ctx;
-    add_kernel<<<blocks_for(f->n, THREADS), THREADS, 0, f->stream>>>(f->parts + into * f->stride, f->parts + from * f->stride, f->n);
+    add_kernel<<<blocks_for(f->n, THREADS), THREADS, 0, f->stream>>>(f->parts + into * f->stride,
+                                                                     f->parts + from * f->stride, f->n);
 }
 
-cudaError_t dlrm_cuda_tree_sum(float *parts, int64_t stride, int64_t n, int n_parts, const int *levels, cudaStream_t stream)
+cudaError_t dlrm_cuda_tree_sum(float *parts, int64_t stride, int64_t n, int n_parts, const int *levels,
+                               cudaStream_t stream)
 {
     bool equal = (n_parts & (n_parts - 1)) == 0;
     for (int i = 1; levels && i < n_parts; i++) equal &= levels[i] == levels[0];
@@ -192,6 +213,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) nonfinite_kernel(c
 cudaError_t dlrm_cuda_find_nonfinite(const void *p, dlrm_dtype type, int64_t n, int32_t *found, cudaStream_t stream)
 {
     if (n == 0) return cudaSuccess;
-    WITH_TYPE(type, T, (nonfinite_kernel<T><<<blocks_for(n, 8 * THREADS), THREADS, 0, stream>>>((const T *)p, n, found)));
+    WITH_TYPE(type, T,
+              (nonfinite_kernel<T><<<blocks_for(n, 8 * THREADS), THREADS, 0, stream>>>((const T *)p, n, found)));
     return cudaGetLastError();
 }

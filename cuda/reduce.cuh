@@ -18,14 +18,32 @@ template <int V> __device__ __forceinline__ vec<V> zero_vec()
     return a;
 }
 
-__device__ __forceinline__ float to_float(float x) { return x; }
-__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
-__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(float x)
+{
+    return x;
+}
+__device__ __forceinline__ float to_float(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+__device__ __forceinline__ float to_float(__half x)
+{
+    return __half2float(x);
+}
 
 template <class T> __device__ __forceinline__ T from_float(float x);
-template <> __device__ __forceinline__ float from_float<float>(float x) { return x; }
-template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
-template <> __device__ __forceinline__ __half from_float<__half>(float x) { return __float2half_rn(x); }
+template <> __device__ __forceinline__ float from_float<float>(float x)
+{
+    return x;
+}
+template <> __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x)
+{
+    return __float2bfloat16_rn(x);
+}
+template <> __device__ __forceinline__ __half from_float<__half>(float x)
+{
+    return __float2half_rn(x);
+}
 
 /* V elements as they lie in memory. Four take one load of 16 or 8 bytes: the address must be a multiple of that. */
 template <int V, class T>
@@ -92,7 +110,10 @@ __device__ __forceinline__ __half round_randomly(float x, uint32_t bits, __half)
     return __float2half_rn(__uint_as_float(__float_as_uint(fminf(fmaxf(y, -65504.0f), 65504.0f)) & 0xFFFFE000u));
 }
 
-__device__ __forceinline__ float round_randomly(float x, uint32_t, float) { return x; }
+__device__ __forceinline__ float round_randomly(float x, uint32_t, float)
+{
+    return x;
+}
 
 /* As store_vec, rounding T by random bits of (seed, stream, element): `element` is the index of the first. */
 template <int V, class T>

@@ -7,10 +7,14 @@ enum rule_kind { RULE_SGD, RULE_MOMENTUM, RULE_ADAGRAD, RULE_ROWWISE, RULE_ADAM 
 static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
 {
     switch (name) {
-    case DLRM_ADAGRAD: return RULE_ADAGRAD;
-    case DLRM_ROWWISE_ADAGRAD: return RULE_ROWWISE;
-    case DLRM_ADAM: return RULE_ADAM;
-    default: return momentum ? RULE_MOMENTUM : RULE_SGD;
+    case DLRM_ADAGRAD:
+        return RULE_ADAGRAD;
+    case DLRM_ROWWISE_ADAGRAD:
+        return RULE_ROWWISE;
+    case DLRM_ADAM:
+        return RULE_ADAM;
+    default:
+        return momentum ? RULE_MOMENTUM : RULE_SGD;
     }
 }
 
@@ -40,7 +44,8 @@ __device__ __forceinline__ void rule_apply(const dlrm_rule &r, float rate, float
 }
 
 template <rule_kind KIND, int V>
-__device__ __forceinline__ void rule_apply(const dlrm_rule &r, float rate, vec<V> &w, const vec<V> &g, vec<V> &s0, vec<V> &s1)
+__device__ __forceinline__ void rule_apply(const dlrm_rule &r, float rate, vec<V> &w, const vec<V> &g, vec<V> &s0,
+                                           vec<V> &s1)
 {
 #pragma unroll
     for (int i = 0; i < V; i++) rule_apply<KIND>(r, rate, w.v[i], g.v[i], s0.v[i], s1.v[i]);

@@ -1,7 +1,8 @@
-/* The order of an update: the (row, bag) pairs of a batch, of all tables at once, sorted by row with one radix sort over
- * the bits that the number of rows needs. Pairs start in (table, sample, input, position) order and the sort is stable. A
- * table's pairs fill the same part of the list before and after it; where bags are shorter than their maximum, pads with
- * a key behind the table's rows fill the part's end, so every size is known without asking the device. */
+/* The order of an update: the (row, bag) pairs of a batch, of all tables at once, sorted by row with one radix sort
+ * over the bits that the number of rows needs. Pairs start in (table, sample, input, position) order and the sort is
+ * stable. A table's pairs fill the same part of the list before and after it; where bags are shorter than their
+ * maximum, pads with a key behind the table's rows fill the part's end, so every size is known without asking the
+ * device. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "cuda/embedding.cuh"
@@ -10,9 +11,9 @@ enum { PAIR_THREADS = 256, PAIR_SAMPLES = 256, MARK_THREADS = 256 };
 
 /* Writes the pairs of input j, samples [begin, end), of a table whose inputs all have a fixed number of ids. */
 template <class K>
-__device__ __forceinline__ void fixed_pairs(const dlrm_cuda_shard &s, const dlrm_cuda_table &t, const dlrm_cuda_input &in,
-                                            const int64_t *ids, int j, int64_t B, int64_t begin, int64_t end, K *keys,
-                                            uint32_t *pairs)
+__device__ __forceinline__ void fixed_pairs(const dlrm_cuda_shard &s, const dlrm_cuda_table &t,
+                                            const dlrm_cuda_input &in, const int64_t *ids, int j, int64_t B,
+                                            int64_t begin, int64_t end, K *keys, uint32_t *pairs)
 {
     const uint32_t h = in.hotness, last = (uint32_t)(end * h);
     for (uint32_t e = (uint32_t)(begin * h) + threadIdx.x; e < last; e += PAIR_THREADS) {
@@ -26,8 +27,9 @@ __device__ __forceinline__ void fixed_pairs(const dlrm_cuda_shard &s, const dlrm
 /* The same where some input's bags vary: a bag's pairs stand behind those of all earlier bags of the table; what it is
  * short of its maximum stands as pads behind the table's pairs, in the same order. */
 template <class K>
-__device__ __forceinline__ void variable_pairs(const dlrm_cuda_shard &s, const dlrm_cuda_table &t, const dlrm_cuda_bags *bags,
-                                               int j, int64_t B, int64_t begin, int64_t end, K *keys, uint32_t *pairs)
+__device__ __forceinline__ void variable_pairs(const dlrm_cuda_shard &s, const dlrm_cuda_table &t,
+                                               const dlrm_cuda_bags *bags, int j, int64_t B, int64_t begin, int64_t end,
+                                               K *keys, uint32_t *pairs)
 {
     const dlrm_cuda_input in = s.inputs[j];
     for (int64_t sample = begin + threadIdx.x; sample < end; sample += PAIR_THREADS) {
@@ -54,8 +56,8 @@ __device__ __forceinline__ void variable_pairs(const dlrm_cuda_shard &s, const d
 
 /* Blocks as in lookup. Reads 8 bytes of id, writes key and bag. */
 template <class K>
-__global__ void __launch_bounds__(PAIR_THREADS)
-    pairs_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, K *keys, uint32_t *pairs, int32_t *counts)
+__global__ void __launch_bounds__(PAIR_THREADS) pairs_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags,
+                                                             int64_t B, K *keys, uint32_t *pairs, int32_t *counts)
 {
     const int j = blockIdx.x % s.n_inputs;
     const int64_t begin = (int64_t)(blockIdx.x / s.n_inputs) * PAIR_SAMPLES;
@@ -87,7 +89,8 @@ template <class K> __device__ __forceinline__ int64_t run_begin(const K *keys, i
 
 /* How many of the places at, at + step, … have this key, at most `most`. */
 template <class K>
-__device__ __forceinline__ int64_t run_length(const K *keys, int64_t n, int64_t at, int64_t step, int64_t most, K key, int lane)
+__device__ __forceinline__ int64_t run_length(const K *keys, int64_t n, int64_t at, int64_t step, int64_t most, K key,
+                                              int lane)
 {
     int64_t count = 0;
     for (int found = 32; found == 32 && count < most; count += found) {
@@ -99,7 +102,8 @@ __device__ __forceinline__ int64_t run_length(const K *keys, int64_t n, int64_t 
 
 /* Lists the group that starts at pair `at`, and the run's groups if it is the first of several. */
 template <class K>
-__device__ __forceinline__ void list_group(const K *keys, int64_t n, int64_t at, bool first, const dlrm_cuda_sorted &out, int lane)
+__device__ __forceinline__ void list_group(const K *keys, int64_t n, int64_t at, bool first,
+                                           const dlrm_cuda_sorted &out, int lane)
 {
     const K key = keys[at];
     const int64_t pieces = run_length(keys, n, at, PIECE, PIECES_PER_GROUP, key, lane);
@@ -147,8 +151,8 @@ static cudaError_t sort_pairs(const dlrm_cuda_shard *s, const dlrm_cuda_bags *ba
     uint32_t *pairs = (uint32_t *)((char *)work + ceil_div(most * sizeof(K), 256) * 256);
     void *cub_work = (char *)pairs + ceil_div(most * sizeof(uint32_t), 256) * 256;
     size_t cub_bytes = s->sort_bytes;
-    pairs_kernel<K><<<(unsigned)(ceil_div(B, PAIR_SAMPLES) * s->n_inputs), PAIR_THREADS, 0, stream>>>(*s, bags, B, keys, pairs,
-                                                                                                sorted->counts);
+    pairs_kernel<K><<<(unsigned)(ceil_div(B, PAIR_SAMPLES) * s->n_inputs), PAIR_THREADS, 0, stream>>>(
+        *s, bags, B, keys, pairs, sorted->counts);
     TRY_CUDA(cudaGetLastError());
     TRY_CUDA(cub::DeviceRadixSort::SortPairs(cub_work, cub_bytes, keys, result, pairs, sorted->bags, n, 0, s->key_bits,
                                              stream));
@@ -156,8 +160,8 @@ static cudaError_t sort_pairs(const dlrm_cuda_shard *s, const dlrm_cuda_bags *ba
     return cudaGetLastError();
 }
 
-cudaError_t dlrm_cuda_sort(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted *sorted,
-                           void *work, cudaStream_t stream)
+cudaError_t dlrm_cuda_sort(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B,
+                           const dlrm_cuda_sorted *sorted, void *work, cudaStream_t stream)
 {
     if (B * s->pairs == 0) return cudaMemsetAsync(sorted->counts, 0, 2 * sizeof(int32_t), stream);
     return s->wide_keys ? sort_pairs<uint64_t>(s, bags, B, sorted, work, stream)

@@ -1,7 +1,7 @@
-/* The update of the rows that a batch touched: their gradients summed along the sorted list, the optimizer applied to the
- * sums while they are in registers. Three launches: pieces of at most 32 pairs, of which most are whole runs and update
- * their row at once; groups of up to 32 pieces of a longer run; and the groups of a run of more than 1024 pairs. The work
- * is the same for any distribution of ids, within a factor. */
+/* The update of the rows that a batch touched: their gradients summed along the sorted list, the optimizer applied to
+ * the sums while they are in registers. Three launches: pieces of at most 32 pairs, of which most are whole runs and
+ * update their row at once; groups of up to 32 pieces of a longer run; and the groups of a run of more than 1024 pairs.
+ * The work is the same for any distribution of ids, within a factor. */
 #include "cuda/embedding.cuh"
 #include "cuda/rules.cuh"
 
@@ -15,7 +15,8 @@ template <class T> struct row_ref {
     int64_t element;        /* index of the row's first */
 };
 
-template <class T, rule_kind KIND> __device__ __forceinline__ row_ref<T> row_of(const dlrm_cuda_table &t, int64_t row, uint64_t step)
+template <class T, rule_kind KIND>
+__device__ __forceinline__ row_ref<T> row_of(const dlrm_cuda_table &t, int64_t row, uint64_t step)
 {
     const int64_t element = row * t.dim;
     row_ref<T> r = {(T *)t.weight + element, NULL, NULL, t.stream + step, element};
@@ -30,7 +31,8 @@ template <int V, rule_kind KIND> struct row_part {
     vec<V> w, s0, s1;
 };
 
-template <int V, rule_kind KIND, class T> __device__ __forceinline__ row_part<V, KIND> load_part(const row_ref<T> &r, int c)
+template <int V, rule_kind KIND, class T>
+__device__ __forceinline__ row_part<V, KIND> load_part(const row_ref<T> &r, int c)
 {
     row_part<V, KIND> p;
     p.w = load_vec<V>(r.weight + c);
@@ -59,8 +61,8 @@ template <int V> __device__ __forceinline__ double square_of(const vec<V> &g)
 
 /* Rowwise adagrad: takes a row's sum of squares (over the lanes' shares) into its state; returns the row's rate. */
 template <class T>
-__device__ __forceinline__ float rowwise_rate(const dlrm_cuda_step &step, const row_ref<T> &r, double squares, int dim, int lanes,
-                                              unsigned mask, bool writer)
+__device__ __forceinline__ float rowwise_rate(const dlrm_cuda_step &step, const row_ref<T> &r, double squares, int dim,
+                                              int lanes, unsigned mask, bool writer)
 {
     const float a = *r.state0 + (float)(sum_over_lanes(squares, lanes, mask) / dim);
     __syncwarp(mask); /* all have read */
@@ -94,7 +96,8 @@ template <class T, class G> struct update_job {
     int64_t begin; /* first pair of the block */
 };
 
-template <int V, class G> __device__ __forceinline__ vec<V> pair_gradient(const span &p, int i, const G *d_pooled, int c)
+template <int V, class G>
+__device__ __forceinline__ vec<V> pair_gradient(const span &p, int i, const G *d_pooled, int c)
 {
     vec<V> g = load_vec<V>(d_pooled + p.gradient[i] + c);
 #pragma unroll
@@ -119,11 +122,11 @@ __device__ double piece_squares(const span &p, int from, int to, const G *d_pool
     return squares;
 }
 
-/* Pieces that start at pairs [begin, end) of the span, by `lanes` lanes. UPDATE_AHEAD pairs, with the rows of those that
- * end a whole run, are loaded at once. */
+/* Pieces that start at pairs [begin, end) of the span, by `lanes` lanes. UPDATE_AHEAD pairs, with the rows of those
+ * that end a whole run, are loaded at once. */
 template <int V, rule_kind KIND, class T, class G>
-__device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const span &p, const dlrm_cuda_table &t, int begin,
-                                              int end, int lanes, unsigned mask)
+__device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const span &p, const dlrm_cuda_table &t,
+                                              int begin, int end, int lanes, unsigned mask)
 {
     const int lane = threadIdx.x % lanes, stride = lanes * V;
     int from = begin, to = end;
@@ -165,8 +168,9 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
                 float rate = a.step->embedding.lr;
                 if constexpr (KIND == RULE_ROWWISE) {
                     if (c0 == 0) {
-                        double squares = t.dim <= stride ? square_of(sum)
-                                                         : piece_squares<V>(p, start, i + u, a.d_pooled, t.dim, lane * V, stride);
+                        double squares = t.dim <= stride
+                                             ? square_of(sum)
+                                             : piece_squares<V>(p, start, i + u, a.d_pooled, t.dim, lane * V, stride);
                         rate = rowwise_rate(*a.step, row, squares, t.dim, lanes, mask, lane == 0);
                     } else {
                         rate /= sqrtf(*row.state0) + a.step->embedding.epsilon;
@@ -179,10 +183,11 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
     }
 }
 
-/* The part of a block's pairs that belongs to table t: `lanes` lanes a row, each group of lanes an equal run of pairs. */
+/* The part of a block's pairs that belongs to table t: `lanes` lanes a row, each group of lanes an equal run of pairs.
+ */
 template <rule_kind KIND, class T, class G>
-__device__ __forceinline__ void update_table(const update_job<T, G> &a, const span &p, int size, const dlrm_cuda_table &t,
-                                             int begin, int end, bool aligned)
+__device__ __forceinline__ void update_table(const update_job<T, G> &a, const span &p, int size,
+                                             const dlrm_cuda_table &t, int begin, int end, bool aligned)
 {
     const int V = aligned ? 4 : 1, lanes = lanes_for(t.dim, V), group = threadIdx.x / lanes;
     const int share = (size + UPDATE_THREADS / lanes - 1) / (UPDATE_THREADS / lanes);
@@ -207,7 +212,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
     if (step->skip) return;
     const int64_t n = B * s.pairs, begin = (int64_t)blockIdx.x * size;
     const int count = (int)(n - begin < size ? n - begin : size), room = size + PIECE;
-    const span p = {memory, memory + room, (float *)(memory + 2 * room), (uint8_t *)((float *)(memory + 2 * room) + room)};
+    const span p = {memory, memory + room, (float *)(memory + 2 * room),
+                    (uint8_t *)((float *)(memory + 2 * room) + room)};
     for (int i = threadIdx.x; i < room && begin + i < n; i += UPDATE_THREADS) {
         const uint32_t bag = sorted.bags[begin + i];
         p.flags[i] = sorted.flags[begin + i];
@@ -215,7 +221,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
         const int64_t sample = bag / (uint32_t)s.n_inputs;
         const int j = bag % (uint32_t)s.n_inputs;
         const dlrm_cuda_input in = s.inputs[j];
-        const int64_t key = s.wide_keys ? ((const int64_t *)sorted.keys)[begin + i] : ((const uint32_t *)sorted.keys)[begin + i];
+        const int64_t key =
+            s.wide_keys ? ((const int64_t *)sorted.keys)[begin + i] : ((const uint32_t *)sorted.keys)[begin + i];
         p.row[i] = key - s.tables[in.table].first_key;
         p.gradient[i] = sample * s.width + in.column;
         p.by[i] = step->unscale;
@@ -242,7 +249,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
 /* Adds up the partial sums of a run, `step` pairs apart, and either updates the row or keeps the sum. One warp. */
 template <int V, rule_kind KIND, class T>
 __device__ __forceinline__ void add_up(const dlrm_cuda_shard &s, const dlrm_cuda_run &run, int64_t distance,
-                                       const dlrm_cuda_table &t, const row_ref<T> &row, const dlrm_cuda_step &step, int lane)
+                                       const dlrm_cuda_table &t, const row_ref<T> &row, const dlrm_cuda_step &step,
+                                       int lane)
 {
     const int64_t stride = partial_stride(s);
     float *kept = s.partial + partial_slot(run.at, run.first) * stride;
@@ -281,15 +289,16 @@ __device__ __forceinline__ void add_up(const dlrm_cuda_shard &s, const dlrm_cuda
 /* One warp a run, as many as *n_runs says. Reads 4 bytes per element and partial sum. */
 template <class T, rule_kind KIND>
 __global__ void __launch_bounds__(GROUP_THREADS)
-    runs_kernel(const dlrm_cuda_shard s, const dlrm_cuda_sorted sorted, const dlrm_cuda_run *runs, const int32_t *n_runs,
-                int64_t distance, const dlrm_cuda_step *step)
+    runs_kernel(const dlrm_cuda_shard s, const dlrm_cuda_sorted sorted, const dlrm_cuda_run *runs,
+                const int32_t *n_runs, int64_t distance, const dlrm_cuda_step *step)
 {
     if (step->skip) return;
     const int lane = threadIdx.x % 32, warps = gridDim.x * (GROUP_THREADS / 32);
     for (int k = (blockIdx.x * GROUP_THREADS + threadIdx.x) / 32; k < *n_runs; k += warps) {
         const dlrm_cuda_run run = runs[k];
         const dlrm_cuda_table t = s.tables[s.inputs[sorted.bags[run.at] % (uint32_t)s.n_inputs].table];
-        const int64_t key = s.wide_keys ? ((const int64_t *)sorted.keys)[run.at] : ((const uint32_t *)sorted.keys)[run.at];
+        const int64_t key =
+            s.wide_keys ? ((const int64_t *)sorted.keys)[run.at] : ((const uint32_t *)sorted.keys)[run.at];
         const row_ref<T> row = row_of<T, KIND>(t, key - t.first_key, step->step);
         if (t.dim % 4 == 0)
             add_up<4, KIND>(s, run, distance, t, row, *step, lane);
@@ -299,8 +308,9 @@ __global__ void __launch_bounds__(GROUP_THREADS)
 }
 
 template <class T, class G, rule_kind KIND>
-static cudaError_t launch(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted *sorted,
-                          const void *d_pooled, bool aligned, const dlrm_cuda_step *step, cudaStream_t stream)
+static cudaError_t launch(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B,
+                          const dlrm_cuda_sorted *sorted, const void *d_pooled, bool aligned,
+                          const dlrm_cuda_step *step, cudaStream_t stream)
 {
     const int64_t n = B * s->pairs;
     const int size = span_pairs(s);
@@ -317,21 +327,32 @@ static cudaError_t launch(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, 
     return cudaGetLastError();
 }
 
-cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted *sorted,
-                             const void *d_pooled, dlrm_dtype type, dlrm_optimizer_name name, bool momentum,
-                             const dlrm_cuda_step *step, cudaStream_t stream)
+cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B,
+                             const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
+                             dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, cudaStream_t stream)
 {
     if (B * s->pairs == 0) return cudaSuccess;
     const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * storage_bytes(type));
     cudaError_t result = cudaSuccess;
-#define LAUNCH(KIND)                                                                                                   \
-    WITH_TYPE(s->dtype, T, WITH_TYPE(type, G, (result = launch<T, G, KIND>(s, bags, B, sorted, d_pooled, aligned, step, stream))))
+#define LAUNCH(KIND)       \
+    WITH_TYPE(s->dtype, T, \
+              WITH_TYPE(type, G, (result = launch<T, G, KIND>(s, bags, B, sorted, d_pooled, aligned, step, stream))))
     switch (rule_of(name, momentum)) {
-    case RULE_SGD: LAUNCH(RULE_SGD); break;
-    case RULE_MOMENTUM: LAUNCH(RULE_MOMENTUM); break;
-    case RULE_ADAGRAD: LAUNCH(RULE_ADAGRAD); break;
-    case RULE_ROWWISE: LAUNCH(RULE_ROWWISE); break;
-    case RULE_ADAM: LAUNCH(RULE_ADAM); break;
+    case RULE_SGD:
+        LAUNCH(RULE_SGD);
+        break;
+    case RULE_MOMENTUM:
+        LAUNCH(RULE_MOMENTUM);
+        break;
+    case RULE_ADAGRAD:
+        LAUNCH(RULE_ADAGRAD);
+        break;
+    case RULE_ROWWISE:
+        LAUNCH(RULE_ROWWISE);
+        break;
+    case RULE_ADAM:
+        LAUNCH(RULE_ADAM);
+        break;
     }
 #undef LAUNCH
     return result;

@@ -49,7 +49,8 @@ static double make_ids(test_shard &s, int64_t B, double alpha, bool hot, random_
     s.ids.assign(s.inputs.size(), {});
     s.offsets.assign(s.inputs.size(), {});
     for (size_t j = 0; j < s.inputs.size(); j++)
-        for (int64_t i = 0; i < B * s.inputs[j].hotness; i++) s.ids[j].push_back(draw(r, s.tables[(size_t)s.inputs[j].table].rows, alpha, hot));
+        for (int64_t i = 0; i < B * s.inputs[j].hotness; i++)
+            s.ids[j].push_back(draw(r, s.tables[(size_t)s.inputs[j].table].rows, alpha, hot));
     s.feed(B);
     for (size_t t = 0; t < s.tables.size(); t++) {
         std::vector<int64_t> all;
@@ -99,7 +100,8 @@ static void time_tables(const char *model, test_shard &s, int64_t B, dlrm_optimi
         snprintf(what, sizeof what, "%s, sort of %.1f M pairs, %s", model, (double)(B * s.shard.pairs) / 1e6, ids);
         report(what, ms, (double)(B * s.shard.pairs) * 17);
         ms = time_of([&](int) {
-            MUST(dlrm_cuda_update(&s.shard, s.bags.p, B, &s.sorted, pooled.device, DLRM_BF16, name, false, device_step.p, 0));
+            MUST(dlrm_cuda_update(&s.shard, s.bags.p, B, &s.sorted, pooled.device, DLRM_BF16, name, false,
+                                  device_step.p, 0));
         });
         snprintf(what, sizeof what, "%s, update (%s), %s", model, states ? "adagrad" : "sgd", ids);
         report(what, ms, touched * 8 * (1 + states) + pooled_elements * 2);
@@ -127,7 +129,8 @@ static void time_interaction(dlrm_dtype type, bool exact)
     std::vector<dlrm_cuda_slot> slots;
     slots.push_back({bottom.device, d_bottom.device, D, D, D, 0});
     for (int i = 0; i < 26; i++)
-        slots.push_back({(char *)pooled.device + (size_t)i * D * size, (char *)d_pooled.device + (size_t)i * D * size, 26 * D, 26 * D, D, D * (i + 1)});
+        slots.push_back({(char *)pooled.device + (size_t)i * D * size, (char *)d_pooled.device + (size_t)i * D * size,
+                         26 * D, 26 * D, D, D * (i + 1)});
     device_values<dlrm_cuda_slot> device_slots;
     device_slots.make(slots);
     dlrm_cuda_interact a = {};
@@ -147,9 +150,11 @@ static void time_interaction(dlrm_dtype type, bool exact)
     char what[100];
     const char *name = type == DLRM_FP32 && !exact ? "tf32" : type_names[type];
     snprintf(what, sizeof what, "dot forward, 27 x 128, %s", name);
-    report(what, time_of([&](int) { MUST(dlrm_cuda_interact_forward(&a, 0)); }), (double)b * (n * D + stride) * (double)size);
+    report(what, time_of([&](int) { MUST(dlrm_cuda_interact_forward(&a, 0)); }),
+           (double)b * (n * D + stride) * (double)size);
     snprintf(what, sizeof what, "dot backward, 27 x 128, %s", name);
-    report(what, time_of([&](int) { MUST(dlrm_cuda_interact_backward(&a, 0)); }), (double)b * (2 * n * D + stride) * (double)size);
+    report(what, time_of([&](int) { MUST(dlrm_cuda_interact_backward(&a, 0)); }),
+           (double)b * (2 * n * D + stride) * (double)size);
 }
 
 /* pool as in Merlin's Tiny model: 58 vectors, 840 wide, and no stride is given there; 7 as in Jumbo's. */
@@ -165,7 +170,10 @@ static void time_concat(dlrm_interaction kind)
     std::vector<dlrm_cuda_slot> slots;
     for (int i = 0; i < n; i++) {
         const size_t at = (size_t)i * D * 2;
-        slots.push_back({(char *)x.device + at, (char *)dx.device + at, n * D, n * D, D, kind == DLRM_CAT ? i * D : i ? (i - 1) * D : windows});
+        slots.push_back({(char *)x.device + at, (char *)dx.device + at, n * D, n * D, D,
+                         kind == DLRM_CAT ? i * D
+                         : i              ? (i - 1) * D
+                                          : windows});
     }
     device_values<dlrm_cuda_slot> device_slots;
     device_slots.make(slots);
@@ -206,8 +214,10 @@ static void time_flat(void)
     work.make((size_t)dlrm_cuda_loss_work(&cut[0]));
     loss.make(DLRM_MAX_NODES);
     report("loss of 65536 samples", time_of([&](int) {
-               MUST(dlrm_cuda_loss((float *)z.device, (float *)y.device, (float *)d.device, 1, NULL, device_cut.p, &cut[0], work.p, loss.p, 0));
-           }), (double)b * 12);
+               MUST(dlrm_cuda_loss((float *)z.device, (float *)y.device, (float *)d.device, 1, NULL, device_cut.p,
+                                   &cut[0], work.p, loss.p, 0));
+           }),
+           (double)b * 12);
     w.make(DLRM_FP32, n);
     g.make(DLRM_FP32, n);
     g.randomize(r);
@@ -217,11 +227,13 @@ static void time_flat(void)
     device_values<dlrm_cuda_step> device_step;
     device_step.make(std::vector<dlrm_cuda_step>{step});
     report("dense update (sgd) of 2.4 M weights with a bf16 copy", time_of([&](int) {
-               MUST(dlrm_cuda_dense_update(n, (float *)w.device, (float *)g.device, NULL, NULL, DLRM_SGD, false, device_step.p, copy.device, DLRM_BF16, 0));
-           }), (double)n * 14);
+               MUST(dlrm_cuda_dense_update(n, (float *)w.device, (float *)g.device, NULL, NULL, DLRM_SGD, false,
+                                           device_step.p, copy.device, DLRM_BF16, 0));
+           }),
+           (double)n * 14);
     w.make(DLRM_FP32, 32 * n);
-    report("tree sum of 32 x 2.4 M gradients", time_of([&](int) { MUST(dlrm_cuda_tree_sum((float *)w.device, n, n, 32, NULL, 0)); }),
-           (double)n * 33 * 4);
+    report("tree sum of 32 x 2.4 M gradients",
+           time_of([&](int) { MUST(dlrm_cuda_tree_sum((float *)w.device, n, n, 32, NULL, 0)); }), (double)n * 33 * 4);
 }
 
 int main(int argc, char **argv)
@@ -233,7 +245,8 @@ int main(int argc, char **argv)
     MUST(cudaMalloc(&from, bytes));
     MUST(cudaMalloc(&to, bytes));
     MUST(cudaMemset(from, 1, bytes));
-    report("copy of 2 GiB", time_of([&](int) { MUST(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, 0)); }), 2.0 * (double)bytes);
+    report("copy of 2 GiB", time_of([&](int) { MUST(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, 0)); }),
+           2.0 * (double)bytes);
     MUST(cudaFree(from));
     MUST(cudaFree(to));
     for (bool half : {true, false}) time_interaction(half ? DLRM_BF16 : DLRM_FP32, false);
@@ -249,8 +262,12 @@ int main(int argc, char **argv)
     }
     { /* Merlin Tiny */
         test_shard s;
-        const struct { int count, multi; int64_t rows; int dim; } e[] = {{1, 10, 10000, 8}, {1, 10, 1000000, 16}, {1, 10, 25000000, 16},
-            {1, 0, 25000000, 16}, {16, 0, 10, 8}, {10, 0, 1000, 8}, {4, 0, 10000, 8}, {2, 0, 100000, 16}, {19, 0, 1000000, 16}};
+        const struct {
+            int count, multi;
+            int64_t rows;
+            int dim;
+        } e[] = {{1, 10, 10000, 8}, {1, 10, 1000000, 16}, {1, 10, 25000000, 16}, {1, 0, 25000000, 16}, {16, 0, 10, 8},
+                 {10, 0, 1000, 8},  {4, 0, 10000, 8},     {2, 0, 100000, 16},    {19, 0, 1000000, 16}};
         for (auto &x : e)
             for (int k = 0; k < x.count; k++) {
                 s.add_table(small ? std::min<int64_t>(x.rows, 10000) : x.rows, x.dim);

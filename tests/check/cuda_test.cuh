@@ -8,13 +8,13 @@
 
 #include "cuda/check.h"
 
-#define MUST(expr)                                                                                                     \
-    do {                                                                                                               \
-        cudaError_t error_ = (expr);                                                                                   \
-        if (error_ != cudaSuccess) {                                                                                   \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expr, cudaGetErrorString(error_));                          \
-            exit(3);                                                                                                   \
-        }                                                                                                              \
+#define MUST(expr)                                                                            \
+    do {                                                                                      \
+        cudaError_t error_ = (expr);                                                          \
+        if (error_ != cudaSuccess) {                                                          \
+            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #expr, cudaGetErrorString(error_)); \
+            exit(3);                                                                          \
+        }                                                                                     \
     } while (0)
 
 /* Random numbers that are the same everywhere. */
@@ -27,9 +27,18 @@ struct random_source {
         z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
         return z ^ (z >> 31);
     }
-    double unit() { return (double)(next() >> 11) * 0x1p-53; }
-    float real() { return (float)(2 * unit() - 1); }
-    int64_t below(int64_t n) { return (int64_t)(next() % (uint64_t)n); }
+    double unit()
+    {
+        return (double)(next() >> 11) * 0x1p-53;
+    }
+    float real()
+    {
+        return (float)(2 * unit() - 1);
+    }
+    int64_t below(int64_t n)
+    {
+        return (int64_t)(next() % (uint64_t)n);
+    }
 };
 
 static inline float round_to(float x, dlrm_dtype type)
@@ -47,7 +56,10 @@ struct device_array {
 
     device_array() = default;
     device_array(const device_array &) = delete;
-    ~device_array() { cudaFree(device); }
+    ~device_array()
+    {
+        cudaFree(device);
+    }
     void make(dlrm_dtype t, int64_t n)
     {
         type = t;
@@ -73,15 +85,15 @@ struct device_array {
             __half h = __float2half_rn(host[i]);
             memcpy(&half[i], type == DLRM_BF16 ? (void *)&b : (void *)&h, 2);
         }
-        MUST(cudaMemcpy(device, type == DLRM_FP32 ? (void *)host.data() : (void *)half.data(), host.size() * storage_bytes(type),
-                        cudaMemcpyHostToDevice));
+        MUST(cudaMemcpy(device, type == DLRM_FP32 ? (void *)host.data() : (void *)half.data(),
+                        host.size() * storage_bytes(type), cudaMemcpyHostToDevice));
     }
     std::vector<float> download() const
     {
         std::vector<float> out(host.size());
         std::vector<uint16_t> half(host.size());
-        MUST(cudaMemcpy(type == DLRM_FP32 ? (void *)out.data() : (void *)half.data(), device, host.size() * storage_bytes(type),
-                        cudaMemcpyDeviceToHost));
+        MUST(cudaMemcpy(type == DLRM_FP32 ? (void *)out.data() : (void *)half.data(), device,
+                        host.size() * storage_bytes(type), cudaMemcpyDeviceToHost));
         for (size_t i = 0; i < out.size() && type != DLRM_FP32; i++) {
             __nv_bfloat16 b;
             __half h;
@@ -98,7 +110,10 @@ template <class T> struct device_values {
     T *p = NULL;
     device_values() = default;
     device_values(const device_values &) = delete;
-    ~device_values() { cudaFree(p); }
+    ~device_values()
+    {
+        cudaFree(p);
+    }
     void make(size_t n)
     {
         MUST(cudaFree(p));
@@ -145,7 +160,10 @@ struct test_shard {
     dlrm_cuda_sorted sorted;
     int64_t B = 0, width = 0;
 
-    void add_table(int64_t rows, int dim) { tables.push_back({NULL, {NULL, NULL}, rows, dim, 77 + tables.size(), 0, 0, 0, 0, 0}); }
+    void add_table(int64_t rows, int dim)
+    {
+        tables.push_back({NULL, {NULL, NULL}, rows, dim, 77 + tables.size(), 0, 0, 0, 0, 0});
+    }
     void add_input(int table, int hotness, bool variable, bool mean)
     {
         inputs.push_back({table, hotness, (int32_t)width, variable, mean, 0});
@@ -155,8 +173,8 @@ struct test_shard {
     void open(dlrm_dtype type, int64_t max_batch)
     {
         std::vector<int32_t> order(inputs.size());
-        MUST(dlrm_cuda_shard_plan((int)tables.size(), tables.data(), (int)inputs.size(), inputs.data(), order.data(), type, width,
-                                  max_batch, &shard));
+        MUST(dlrm_cuda_shard_plan((int)tables.size(), tables.data(), (int)inputs.size(), inputs.data(), order.data(),
+                                  type, width, max_batch, &shard));
         memory.make(shard.shard_bytes);
         work.make(shard.work_bytes);
         sorted_memory.make(shard.batch_bytes);
