@@ -156,17 +156,18 @@ static void run(harness *h, int number, char *label, size_t bytes)
     enum { BEFORE = 8 };
     const linear_case *c = &cases[number];
     const draw kind = c->data == INTEGERS ? INTEGERS : SIGNED;
+    const draw data = c->data == WIDE && h_backend(h)->act == DLRM_FP16 ? SIGNED : c->data; /* sums would be infinite */
     dlrm_cut *cut = h_host(h, 1, sizeof *cut);
     dlrm_cut_make(c->B, c->rank, c->ranks, h_pinned(h), c->chunks, cut);
     setting s = {.c = c, .cut = cut, .b = cut->at[cut->n_leaves], .operands = h_operand_rounding(h, true)};
     snprintf(label, bytes, "b %lld, in %lld, out %lld (%s)", (long long)s.b, (long long)c->in, (long long)c->out,
              c->why);
-    const bool relu = c->data == RELU;
+    const bool relu = data == RELU;
     layer layers[] = {
         {.out = c->in, .in = BEFORE, .w = h_draw(h, c->in * BEFORE, SIGNED), .bias = h_draw(h, c->in, SIGNED)},
         {.out = c->out,
          .in = c->in,
-         .w = h_draw(h, c->in * c->out, relu ? SIGNED : c->data),
+         .w = h_draw(h, c->in * c->out, relu ? SIGNED : data),
          .bias = h_draw(h, c->out, kind)}};
     h_layers(h, relu ? layers : layers + 1, relu ? 2 : 1);
     s.own = layers[1];
@@ -174,7 +175,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
     if (relu)
         x_from_relu(h, &s, &layers[0]);
     else {
-        const float *x = h_draw_act(h, s.b * c->in, c->data);
+        const float *x = h_draw_act(h, s.b * c->in, data);
         s.x = h_act_input(h, "x", x, s.b, c->in);
         s.x_ref = h_widen(h, x, s.b * c->in);
     }
