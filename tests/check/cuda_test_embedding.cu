@@ -201,7 +201,7 @@ static void test_update(test_shard &s, dlrm_dtype type, const dlrm_rule &rule, r
                 w[i] = old.w;
                 if (count[row] == 0) continue;
                 const element x = apply(rule, old, sum[i], square);
-                /* the sum's error: 1.25 sqrt-free bound, terms in at most three levels of 32 */
+                /* the sum's error: at most 32 terms, 32 pieces and a few groups are added in turn */
                 const double eg = 0x1p-24 * (std::fmin(count[row], 32) + 70 + 2) * size[i], em = 0x1p-24 * 104 * most;
                 const element up = apply(rule, old, sum[i] + eg, square + 2 * em * most),
                               down = apply(rule, old, sum[i] - eg, square - 2 * em * most);
