@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# run_scaling.sh on 1 and 2 CPU ranks: the table and the CSV are there, weak scaling doubles the batch, bad input is named.
+#   test_scaling.sh TRAINER CONFIG
+set -eu
+sweep=$(realpath "$(dirname "$0")/../../run_scaling.sh")
+trainer=$(realpath "$1") config=$(realpath "$2")
+folder=$(mktemp -d)
+trap 'rm -r "$folder"' EXIT
+cd "$folder"
+run() { TRAINER=$trainer PYTHON=${PYTHON:-python3} "$sweep" "$config" "$@" train.steps=2 eval.every_epoch=false device=cpu; }
+fail() { echo "FAIL: $1"; exit 1; }
+run --ranks "1 2" >strong.txt 2>err.txt || { cat err.txt; fail "the sweep ends with an error"; }
+grep -q "^strong scaling" strong.txt || fail "no headline: $(cat strong.txt)"
+[ "$(wc -l <scaling/scaling.csv)" = 3 ] || fail "the CSV has not 3 lines: $(cat scaling/scaling.csv)"
+cut -d, -f1,2 scaling/scaling.csv | tail -n 2 | tr '\n' ' ' | grep -q "^1,1024 2,1024 $" || fail "batches of strong scaling: $(cat scaling/scaling.csv)"
+run --ranks 2 --weak train.batch_size=64 >weak.txt 2>err.txt || { cat err.txt; fail "the weak sweep ends with an error"; }
+grep -q "^2,128," scaling/scaling.csv || fail "weak scaling does not multiply the batch: $(cat scaling/scaling.csv)"
+if run --ranks two >out.txt 2>&1; then fail "--ranks two is accepted"; fi
+grep -q 'found "two"' out.txt || fail "the message does not name what was found: $(cat out.txt)"
+if run --ranks 1 train.batch_size=none >out.txt 2>&1; then fail "a failing run goes unnoticed"; fi
+grep -q "the run on 1 ranks failed with exit status 1" out.txt || fail "the failing run is not named: $(cat out.txt)"
