@@ -13,7 +13,7 @@ import unittest
 import numpy as np
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
-from as_run import read_safetensors  # noqa: E402
+from as_run import read_safetensors, write_safetensors  # noqa: E402,F401
 import launch  # noqa: E402
 
 DENSE, DIM = 3, 4
