@@ -18,18 +18,6 @@ dlrm_status dlrm_fail(dlrm_status code, const char *fmt, ...)
     return code;
 }
 
-dlrm_status dlrm_fail_in(dlrm_status code, const char *fmt, ...)
-{
-    char text[sizeof message];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    if (n >= 0 && (size_t)n < sizeof text) snprintf(text + n, sizeof text - (size_t)n, ": %s", message);
-    memcpy(message, text, sizeof message);
-    return code;
-}
-
 const char *dlrm_error_message(void)
 {
     return message;

@@ -22,9 +22,6 @@ typedef enum dlrm_status {
 /* Sets this thread's message and returns `code`. */
 dlrm_status dlrm_fail(dlrm_status code, const char *fmt, ...) DLRM_PRINTF(2, 3);
 
-/* Puts "text: " before the message that is already there; returns `code`. */
-dlrm_status dlrm_fail_in(dlrm_status code, const char *fmt, ...) DLRM_PRINTF(2, 3);
-
 /* This thread's last message; "" before the first. */
 const char *dlrm_error_message(void);
 

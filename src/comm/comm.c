@@ -138,14 +138,6 @@ void dlrm_comm_set_timeout(dlrm_comm *c, double seconds)
     pthread_mutex_unlock(&c->impl->lock);
 }
 
-void dlrm_comm_abort(dlrm_comm *c, int exit_code)
-{
-    (void)c;
-    fflush(NULL);
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
-    _exit(exit_code);
-}
-
 void dlrm_comm_close(dlrm_comm *c)
 {
     struct dlrm_comm_impl *m = c->impl;
@@ -253,14 +245,6 @@ void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n)
     DLRM_ASSERT(n <= INT_MAX);
     enter(c, "a sum");
     check(MPI_Allreduce(MPI_IN_PLACE, values, (int)n, MPI_INT64_T, MPI_SUM, c->impl->comm), "MPI_Allreduce");
-    leave(c);
-}
-
-void dlrm_comm_max_f64(dlrm_comm *c, double *values, int64_t n)
-{
-    DLRM_ASSERT(n <= INT_MAX);
-    enter(c, "a maximum");
-    check(MPI_Allreduce(MPI_IN_PLACE, values, (int)n, MPI_DOUBLE, MPI_MAX, c->impl->comm), "MPI_Allreduce");
     leave(c);
 }
 

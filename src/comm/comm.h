@@ -17,8 +17,6 @@ typedef struct dlrm_comm {
  * but MPI sees one. */
 dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out) DLRM_MUST_USE;
 void dlrm_comm_set_timeout(dlrm_comm *c, double seconds);
-/* Not collective: prints nothing, ends all ranks with this exit code. */
-__attribute__((noreturn)) void dlrm_comm_abort(dlrm_comm *c, int exit_code);
 void dlrm_comm_close(dlrm_comm *c);
 
 /* All ranks leave by the same door: DLRM_OK if all were; else every rank returns the code of the lowest failing rank and
@@ -35,7 +33,6 @@ void dlrm_comm_bcast(dlrm_comm *c, void *data, int64_t bytes, int root);
 /* recv [ranks][bytes]. */
 void dlrm_comm_allgather(dlrm_comm *c, const void *send, int64_t bytes, void *recv);
 void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n); /* in place */
-void dlrm_comm_max_f64(dlrm_comm *c, double *values, int64_t n);  /* in place */
 /* Blocks by rank: block p of send is bytes [send_at[p], send_at[p+1]), offsets have ranks+1 entries. */
 void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
 /* In place: rank p's elements [at[p], at[p+1]) go to everyone. */

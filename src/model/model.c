@@ -24,7 +24,8 @@ static void add_layers(const dlrm_backend *be, dlrm_params *p, const char *stack
     }
 }
 
-dlrm_status dlrm_params_layout(const dlrm_backend *be, const dlrm_model_spec *spec, dlrm_params *p)
+/* Names, shapes and places, without memory for values. */
+static dlrm_status lay_out_params(const dlrm_backend *be, const dlrm_model_spec *spec, dlrm_params *p)
 {
     *p = (dlrm_params){0};
     TRY(dlrm_alloc(2 * (spec->bottom.n + spec->top.n), sizeof *p->list, "parameters", &p->list));
@@ -50,7 +51,7 @@ static dlrm_status open_params(dlrm_model *m)
     const bool deterministic = m->cfg->train.deterministic;
     const int chunks = (int)m->cfg->train.deterministic_chunks;
     dlrm_cut *cut = &m->stages[0].cut;
-    TRY(dlrm_params_layout(m->be, m->spec, p));
+    TRY(lay_out_params(m->be, m->spec, p));
     dlrm_cut_make(0, m->comm->rank, m->comm->ranks, deterministic, chunks, cut);
     TRY(m->be->ops->weights_open(m->be, p->size, &p->w));
     TRY(m->be->ops->alloc(m->be, p->size * cut->n_nodes, sizeof(float), "MLP gradients", &p->g));

@@ -53,6 +53,3 @@ dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open) D
 void dlrm_model_close(dlrm_model *m);
 /* Initial values of a fresh run (design.md section 5). */
 dlrm_status dlrm_model_init(dlrm_model *m) DLRM_MUST_USE;
-
-/* The names, shapes and places of a model's MLP parameters (list, n, size), without memory for their values. */
-dlrm_status dlrm_params_layout(const dlrm_backend *be, const dlrm_model_spec *spec, dlrm_params *out) DLRM_MUST_USE;

@@ -10,9 +10,8 @@
 /* What only a GPU can do. */
 static dlrm_status check_cpu(const dlrm_config *cfg)
 {
-    static const char *const names[] = {"fp32", "tf32", "bf16", "fp16"};
     if (cfg->train.precision != DLRM_FP32)
-        return dlrm_config_fail(cfg, "train.precision", "is %s, which needs a GPU; on CPU expected fp32", names[cfg->train.precision]);
+        return dlrm_config_fail(cfg, "train.precision", "is %s, which needs a GPU; on CPU expected fp32", dlrm_dtype_text(cfg->train.precision));
     return DLRM_OK;
 }
 
