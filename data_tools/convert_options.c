@@ -143,7 +143,8 @@ dlrm_status dlrm_convert_options_parse(int argc, char **argv, dlrm_convert_optio
     if (o->frequency_limit < 0) o->frequency_limit = 0;
     int64_t least = least_memory(o->threads);
     if (o->memory == 0) {
-        o->memory = dlrm_tool_memory_available() / 2;
+        int64_t available = dlrm_mem_available();
+        o->memory = (available < 0 ? (int64_t)1 << 30 : available) / 2;
         if (o->memory < least)
             return FAIL(
                 DLRM_E_RUNTIME,

@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -19,30 +18,6 @@ int dlrm_tool_cores(void)
 {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-/* The first number after `key` in a small text file; -1 where there is none. */
-static int64_t number_in(const char *path, const char *key)
-{
-    char text[4096];
-    FILE *f = fopen(path, "r");
-    if (!f) return -1;
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
-    fclose(f);
-    const char *at = strstr(text, key);
-    char *end;
-    if (!at) return -1;
-    long long v = strtoll(at + strlen(key), &end, 10);
-    return end == at + strlen(key) ? -1 : v;
-}
-
-int64_t dlrm_tool_memory_available(void)
-{
-    int64_t free_kib = number_in("/proc/meminfo", "MemAvailable:");
-    int64_t bytes = free_kib > 0 ? free_kib * 1024 : (int64_t)1 << 30;
-    int64_t limit = number_in("/sys/fs/cgroup/memory.max", ""), used = number_in("/sys/fs/cgroup/memory.current", "");
-    if (limit > 0 && used >= 0 && limit - used < bytes) bytes = limit - used;
-    return bytes;
 }
 
 double dlrm_tool_cpu_seconds(void)

@@ -10,8 +10,6 @@
 enum { DLRM_PATH_MAX = 4096 };
 
 int dlrm_tool_cores(void); /* that this process may use */
-/* Memory this process may still take: of the machine, or of its control group where that is less. */
-int64_t dlrm_tool_memory_available(void);
 
 double dlrm_tool_cpu_seconds(void); /* that this process has used, all threads, user and system */
 

@@ -91,3 +91,27 @@ int64_t dlrm_mem_peak_resident(void)
     struct rusage u;
     return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
 }
+
+/* The first number after `key` in a small text file; -1 where there is none. */
+static int64_t number_in(const char *path, const char *key)
+{
+    char text[4096];
+    FILE *f = fopen(path, "r");
+    if (!f) return -1;
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    const char *at = strstr(text, key);
+    char *end;
+    if (!at) return -1;
+    long long v = strtoll(at + strlen(key), &end, 10);
+    return end == at + strlen(key) ? -1 : v;
+}
+
+int64_t dlrm_mem_available(void)
+{
+    int64_t kib = number_in("/proc/meminfo", "MemAvailable:"), bytes = kib < 0 ? -1 : kib * 1024;
+    int64_t limit = number_in("/sys/fs/cgroup/memory.max", ""), used = number_in("/sys/fs/cgroup/memory.current", "");
+    if (limit < 0 || used < 0) return bytes;
+    int64_t left = limit > used ? limit - used : 0;
+    return bytes < 0 || left < bytes ? left : bytes;
+}

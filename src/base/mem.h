@@ -26,6 +26,8 @@ void dlrm_mem_freeze(bool frozen);
 
 /* Peak resident memory of the process (VmHWM), bytes. */
 int64_t dlrm_mem_peak_resident(void);
+/* Bytes that the machine has left, or the control group of the process where that is less; -1: unknown. */
+int64_t dlrm_mem_available(void);
 
 #ifdef __cplusplus
 }

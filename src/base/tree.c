@@ -20,6 +20,13 @@ int dlrm_tree_first_leaf(int rank, int ranks, bool deterministic, int chunks)
     return deterministic ? (int)((int64_t)rank * chunks / ranks) : rank;
 }
 
+void dlrm_cut_samples(int64_t B, int rank, int ranks, bool deterministic, int chunks, int64_t *begin, int64_t *own)
+{
+    int leaves = deterministic ? chunks : ranks;
+    *begin = dlrm_tree_first_leaf(rank, ranks, deterministic, chunks) * B / leaves;
+    *own = dlrm_tree_first_leaf(rank + 1, ranks, deterministic, chunks) * B / leaves - *begin;
+}
+
 void dlrm_cut_make(int64_t B, int rank, int ranks, bool deterministic, int chunks, dlrm_cut *out)
 {
     int leaves = deterministic ? chunks : ranks;

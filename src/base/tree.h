@@ -31,6 +31,10 @@ int dlrm_tree_nodes(int first, int n, dlrm_node *nodes);
 /* A rank's first leaf (rank = ranks: the number of leaves). */
 int dlrm_tree_first_leaf(int rank, int ranks, bool deterministic, int chunks);
 
+/* Which samples of a batch of B belong to a rank. Default: [rank*B/ranks, (rank+1)*B/ranks). Deterministic: the batch is
+ * cut into `chunks` leaves [k*B/chunks, (k+1)*B/chunks) and rank r has leaves [r*chunks/ranks, (r+1)*chunks/ranks). */
+void dlrm_cut_samples(int64_t B, int rank, int ranks, bool deterministic, int chunks, int64_t *begin, int64_t *own);
+
 /* Cuts a batch of B for a rank. Every rank can make every rank's cut. */
 void dlrm_cut_make(int64_t B, int rank, int ranks, bool deterministic, int chunks, dlrm_cut *out);
 

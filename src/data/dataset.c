@@ -3,14 +3,6 @@
 
 #include "base/mem.h"
 
-void dlrm_cut_samples(int64_t B, int rank, int ranks, bool deterministic, int64_t chunks, int64_t *begin, int64_t *own)
-{
-    int64_t pieces = deterministic ? chunks : ranks;
-    int64_t first = rank * pieces / ranks, end = (rank + 1) * pieces / ranks;
-    *begin = first * B / pieces;
-    *own = end * B / pieces - *begin;
-}
-
 dlrm_epoch dlrm_epoch_of(const dlrm_dataset *d, const dlrm_reader_args *args)
 {
     int64_t rows = d->rows[args->split];

@@ -33,8 +33,8 @@ typedef struct dlrm_reader_args {
     int64_t max_rows;        /* 0: all; else the first so many rows are one epoch */
     int64_t first_batch;     /* start here (resume); counted over epochs */
     int64_t epochs;          /* 0: endless */
-    bool deterministic;      /* cut of the batch over ranks: dlrm_cut_samples (below) */
-    int64_t chunks;
+    bool deterministic;      /* cut of the batch over ranks: dlrm_cut_samples */
+    int chunks;
     int rank, ranks;
     const bool *wanted;      /* [n_inputs]: ids needed here */
 } dlrm_reader_args;
@@ -61,7 +61,3 @@ dlrm_status dlrm_reader_each_block(dlrm_reader *r, dlrm_status (*f)(void *ctx, v
  * Bad data is in batch->status, so that all ranks can agree on it. */
 const dlrm_batch *dlrm_reader_next(dlrm_reader *r, bool *epoch_end);
 int64_t dlrm_reader_bytes(const dlrm_reader *r); /* file bytes read so far (of batches handed out) */
-
-/* Which samples of a batch of B belong to a rank. Default: [rank*B/ranks, (rank+1)*B/ranks). Deterministic: the batch
- * is cut into `chunks` pieces [k*B/chunks, (k+1)*B/chunks) and rank r has chunks [r*chunks/ranks, (r+1)*chunks/ranks). */
-void dlrm_cut_samples(int64_t B, int rank, int ranks, bool deterministic, int64_t chunks, int64_t *begin, int64_t *own);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/tree.h"
 #include "data/source.h"
 
 enum { MIN_SLOTS = 3, KEPT_SHARE = 32 };

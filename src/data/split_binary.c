@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/tree.h"
 #include "data/convert.h"
 #include "data/source.h"
 

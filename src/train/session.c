@@ -66,7 +66,7 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     TRY(dlrm_alloc(s->spec.n_inputs, sizeof *s->wanted, "inputs held", &s->wanted));
     for (int j = 0; j < s->spec.n_inputs; j++) s->wanted[j] = s->place.owner[s->spec.inputs[j].table] == s->comm->rank;
     s->train_args = (dlrm_reader_args){.split = DLRM_TRAIN_SPLIT, .batch_size = s->batch, .epochs = cfg->train.epochs,
-                                       .deterministic = cfg->train.deterministic, .chunks = cfg->train.deterministic_chunks,
+                                       .deterministic = cfg->train.deterministic, .chunks = (int)cfg->train.deterministic_chunks,
                                        .rank = s->comm->rank, .ranks = s->comm->ranks, .wanted = s->wanted};
     s->eval_args = s->train_args;
     s->eval_args.split = DLRM_TEST_SPLIT;

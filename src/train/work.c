@@ -1,15 +1,15 @@
 #include "train/work.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "base/mem.h"
+#include "base/tree.h"
 #include "model/optimizer.h"
 
 static int64_t own_samples(const dlrm_session *s, int64_t B, int rank)
 {
     int64_t begin, own;
-    dlrm_cut_samples(B, rank, s->comm->ranks, s->cfg.train.deterministic, s->cfg.train.deterministic_chunks, &begin, &own);
+    dlrm_cut_samples(B, rank, s->comm->ranks, s->cfg.train.deterministic, (int)s->cfg.train.deterministic_chunks, &begin, &own);
     return own;
 }
 
@@ -102,29 +102,11 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     return reading(s, rank, w);
 }
 
-/* MemAvailable, or less where the control group of the process allows less; -1: unknown. */
-static int64_t memory_available(void)
-{
-    char line[200];
-    long long kib, limit, used;
-    int64_t available = -1;
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %lld", &kib) == 1) available = kib * 1024;
-    if (f) fclose(f);
-    FILE *max = fopen("/sys/fs/cgroup/memory.max", "r"), *now = fopen("/sys/fs/cgroup/memory.current", "r");
-    if (max && now && fscanf(max, "%lld", &limit) == 1 && fscanf(now, "%lld", &used) == 1 && (available < 0 || limit - used < available))
-        available = limit - used;
-    if (max) fclose(max);
-    if (now) fclose(now);
-    return available;
-}
-
 dlrm_status dlrm_work_check_memory(dlrm_session *s)
 {
     dlrm_work mine = {0};
     TRY(dlrm_comm_agree(s->comm, dlrm_work_of(s, s->comm->rank, &mine), NULL));
-    int64_t need = dlrm_comm_local_sum_i64(s->comm, mine.memory_bytes), have = memory_available();
+    int64_t need = dlrm_comm_local_sum_i64(s->comm, mine.memory_bytes), have = dlrm_mem_available();
     dlrm_status st = DLRM_OK;
     if (have >= 0 && need > have)
         st = FAIL(DLRM_E_RUNTIME, "the model needs %.2f GiB on this host (%d ranks), %.2f GiB are available; use more hosts, fewer "

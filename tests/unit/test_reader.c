@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <sys/resource.h>
 
+#include "base/tree.h"
 #include "config/feature_spec.h"
 
 enum { ROWS = 103, INPUTS = 5 };
@@ -89,7 +90,7 @@ static void test_cut(void **state)
 {
     (void)state;
     static const int64_t sizes[] = {0, 1, 2, 3, 7, 31, 32, 33, 64, 1000, 65536, (int64_t)1 << 27};
-    static const int64_t chunks[] = {0, 8, 32, 4096};
+    static const int chunks[] = {0, 8, 32, 4096};
     for (int c = 0; c < 4; c++)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
             for (int ranks = 1; ranks <= 8; ranks++) {
@@ -113,7 +114,7 @@ static void test_cut(void **state)
 
 /* --- one epoch, on several ranks --- */
 
-static void read_on_ranks(opened *o, int ranks, int64_t batch_size, int64_t max_rows, int64_t chunks)
+static void read_on_ranks(opened *o, int ranks, int64_t batch_size, int64_t max_rows, int chunks)
 {
     int64_t rows = max_rows && max_rows < ROWS ? max_rows : ROWS, samples = 0;
     for (int rank = 0; rank < ranks; rank++) {
@@ -153,7 +154,8 @@ static void test_ranks(void **state)
 {
     (void)state;
     static const int ranks[] = {1, 2, 3, 7};
-    static const int64_t batches[] = {1, 8, 50, 103, 500}, max_rows[] = {0, 1, 50, 102, 1000}, chunks[] = {0, 8, 32};
+    static const int64_t batches[] = {1, 8, 50, 103, 500}, max_rows[] = {0, 1, 50, 102, 1000};
+    static const int chunks[] = {0, 8, 32};
     opened o;
     open_data(&o);
     for (int i = 0; i < 4; i++)
