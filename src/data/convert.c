@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
+
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "data files are little-endian and read as they are"
 #endif
@@ -61,20 +63,9 @@ static bool check_finite(const float *v, int64_t n)
     return !bad;
 }
 
-/* binary16 without branches: moving exponent and fraction into fp32's places leaves the exponent 112 too low, and
- * subnormals are fraction * 2^-24. (An fp32 multiplication by 2^112 would do both, but only while the processor does
- * not flush subnormal operands to zero.) */
 static void widen_halves(const uint16_t *restrict in, int64_t n, float *restrict out)
 {
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t h = in[i], magnitude = h & 0x7FFF, bits;
-        float subnormal = (float)(int32_t)magnitude * 0x1p-24f;
-        memcpy(&bits, &subnormal, sizeof bits);
-        uint32_t is_subnormal = -(uint32_t)(magnitude < 0x0400), is_special = -(uint32_t)(magnitude >= 0x7C00);
-        uint32_t normal = (magnitude << 13) + (112u << 23) + (is_special & 112u << 23); /* special: infinity, NaN */
-        bits = (bits & is_subnormal) | (normal & ~is_subnormal) | (h & 0x8000) << 16;
-        memcpy(&out[i], &bits, sizeof bits);
-    }
+    for (int64_t i = 0; i < n; i++) out[i] = dlrm_float_of_f16(in[i]);
 }
 
 bool dlrm_convert_dense(dlrm_elem from, const void *in, int64_t n, float *out)
