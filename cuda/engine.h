@@ -2,6 +2,7 @@
 #pragma once
 #include "backend/backend.h"
 #include "comm/exchange.h"
+#include "config/config.h"
 
 /* GPUs that this process can use; 0: why not, in words. */
 int dlrm_cuda_devices(char *why, size_t bytes);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "config/config.h"
+#include "base/kinds.h"
 
 #ifdef __cplusplus
 extern "C" {

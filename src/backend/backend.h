@@ -10,16 +10,17 @@
  * Queues: an op may return before it has run. `feed` and `sort` run in order on one queue, all other ops in order on
  * another; slot_begin makes the second wait for the first.
  *
- * Repeatability: every op gives the same bits on every call with the same arguments, on any number of threads. With
- * `pinned` set at opening, a sample's results also do not depend on how many samples the call has, and sums over samples
- * follow the cut's tree (base/tree.h), so they do not depend on the number of ranks. */
+ * Repeatability: every op gives the same bits on every call with the same arguments, of a backend opened alike: without
+ * `pinned`, linear layers cut their products by the number of threads. With `pinned` set at opening, results do not
+ * depend on that, nor a sample's on how many samples the call has, and sums over samples follow the cut's tree
+ * (base/tree.h), so they do not depend on the number of ranks. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/kinds.h"
 #include "base/status.h"
 #include "base/tree.h"
-#include "config/config.h"
 
 typedef struct dlrm_backend dlrm_backend;
 

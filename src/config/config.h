@@ -6,13 +6,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/kinds.h"
 #include "base/status.h"
 #include "base/yaml.h"
 
 typedef enum dlrm_device { DLRM_DEVICE_AUTO, DLRM_DEVICE_CPU, DLRM_DEVICE_CUDA } dlrm_device;
-typedef enum dlrm_interaction { DLRM_DOT, DLRM_CAT, DLRM_DCN, DLRM_POOL } dlrm_interaction;
 typedef enum dlrm_combiner { DLRM_SUM, DLRM_MEAN } dlrm_combiner;
-typedef enum dlrm_dtype { DLRM_FP32, DLRM_TF32, DLRM_BF16, DLRM_FP16, DLRM_DTYPE_AUTO } dlrm_dtype;
 typedef enum dlrm_strategy {
     DLRM_STRATEGY_AUTO,
     DLRM_BASIC,
@@ -20,7 +19,6 @@ typedef enum dlrm_strategy {
     DLRM_MEMORY_OPTIMIZED
 } dlrm_strategy;
 typedef enum dlrm_format { DLRM_SPLIT_BINARY, DLRM_MLPERF_BIN, DLRM_NPY, DLRM_HUGECTR_RAW, DLRM_SYNTHETIC } dlrm_format;
-typedef enum dlrm_optimizer_name { DLRM_SGD, DLRM_ADAGRAD, DLRM_ROWWISE_ADAGRAD, DLRM_ADAM } dlrm_optimizer_name;
 
 typedef struct dlrm_optimizer_config {
     dlrm_optimizer_name name;

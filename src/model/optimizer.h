@@ -1,6 +1,7 @@
 /* What an optimizer keeps, and its settings for one step. */
 #pragma once
 #include "backend/backend.h"
+#include "config/config.h"
 
 int dlrm_optimizer_states(const dlrm_optimizer_config *o);     /* arrays of state: 0, 1 or 2 */
 bool dlrm_optimizer_rowwise(const dlrm_optimizer_config *o);   /* one value a row, not an element */

@@ -1,7 +1,8 @@
 /* What a rank computes on: the CPU, or one of its host's GPUs. */
 #pragma once
-#include "comm/exchange.h"
 #include "backend/backend.h"
+#include "comm/exchange.h"
+#include "config/config.h"
 
 /* Collective. From `device` of the config: *device = -1 for CPU, else the GPU of this rank. auto: GPUs if this build has
  * CUDA and every host has a GPU for each of its ranks. Refuses what the device cannot do. */
