@@ -90,7 +90,7 @@ for path in sys.argv[2:]:
     for t in tests:
         kind = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}.get(t["result"], "failed")
         count[kind] += 1
-        suite = t["suite"][0].split(":")[-1]
+        suite = t["name"].split(" / ")[0].split(":")[-1]  # "project:suite / test"
         n, s = times.get(suite, (0, 0.0))
         times[suite] = n + 1, s + t["duration"]
         if kind != "passed":
