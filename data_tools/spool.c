@@ -257,7 +257,7 @@ dlrm_status dlrm_spool_finish(dlrm_spool *s)
         if (s->buckets[b].rows.n > 0) TRY(write_bucket(s, b));
     close_buckets(s);
     /* Until here a block's place was the number of its first row, and 0 in buckets. */
-    qsort(s->blocks, (size_t)s->n_blocks, sizeof *s->blocks, by_group_then_place);
+    if (s->n_blocks) qsort(s->blocks, (size_t)s->n_blocks, sizeof *s->blocks, by_group_then_place);
     for (int64_t i = 0; i < s->n_blocks; i++) {
         dlrm_block *b = &s->blocks[i];
         int split = b->group < DLRM_OUT_SPLITS ? b->group : DLRM_TRAIN;
