@@ -54,5 +54,7 @@ dlrm_status dlrm_bad_lines_judge(dlrm_bad_lines *b, const dlrm_convert_options *
 {
     name_first(b, o);
     if ((double)b->bad > o->max_bad_share * (double)b->lines) return too_many(b, o);
+    if (b->bad == b->lines) /* whatever the share allows, or packed files of no text */
+        return FAIL(DLRM_E_INPUT, "found no row of Criteo's text in %lld lines, expected at least one", (long long)b->lines);
     return DLRM_OK;
 }

@@ -255,25 +255,24 @@ static dlrm_status read_vocab_headers(conversion *c)
     return DLRM_OK;
 }
 
-static dlrm_status copy_vocab(const conversion *c, int k)
+static dlrm_status copy_vocab(const char *from, const char *to)
 {
     enum { PIECE = 1 << 18 };
-    char from[DLRM_PATH_MAX], *buffer = NULL;
+    char *buffer = NULL;
     int in = -1, out = -1;
     dlrm_status st;
-    TRY(vocab_file(c->o.vocab, k, from));
     TRY_TO(done, st, dlrm_alloc(PIECE, 1, "copying a vocabulary", &buffer));
     in = open(from, O_RDONLY | O_CLOEXEC);
     if (in < 0) TRY_TO(done, st, FAIL(DLRM_E_INPUT, "%s: %s", from, strerror(errno)));
-    TRY_TO(done, st, dlrm_tool_create(c->vocab_path[k], &out));
+    TRY_TO(done, st, dlrm_tool_create(to, &out));
     for (int64_t at = 0;;) {
         ssize_t n = pread(in, buffer, PIECE, at);
         if (n < 0) TRY_TO(done, st, FAIL(DLRM_E_RUNTIME, "%s: cannot read: %s", from, strerror(errno)));
         if (n == 0) break;
-        TRY_TO(done, st, dlrm_tool_pwrite(out, buffer, (size_t)n, at, c->vocab_path[k]));
+        TRY_TO(done, st, dlrm_tool_pwrite(out, buffer, (size_t)n, at, to));
         at += n;
     }
-    st = dlrm_tool_close(&out, c->vocab_path[k]);
+    st = dlrm_tool_close(&out, to);
 done:
     if (in >= 0) close(in);
     if (out >= 0) close(out);
@@ -283,13 +282,15 @@ done:
 
 static dlrm_status make_vocabularies(conversion *c)
 {
-    char folder[DLRM_PATH_MAX];
+    char folder[DLRM_PATH_MAX], made[DLRM_PATH_MAX];
     int64_t bytes = 0;
     TRY(dlrm_tool_path(folder, "%s/vocab", c->out.work));
     TRY(dlrm_tool_make_folder(folder));
     for (int k = 0; k < CRITEO_IDS; k++) {
-        TRY(vocab_file(c->out.work, k, c->vocab_path[k]));
-        if (c->o.vocab) TRY(copy_vocab(c, k));
+        TRY(vocab_file(c->out.work, k, made));
+        /* A given vocabulary is read where it was given, so that an error names the user's file and not the copy. */
+        TRY(vocab_file(c->o.vocab ? c->o.vocab : c->out.work, k, c->vocab_path[k]));
+        if (c->o.vocab) TRY(copy_vocab(c->vocab_path[k], made));
     }
     if (!c->o.vocab) TRY(dlrm_tool_run((int)c->o.threads, vocab_job, c));
     dlrm_counts_close(&c->counts);

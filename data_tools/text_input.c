@@ -16,6 +16,8 @@ enum { PACKED = 1 << 17 /* bytes of gzip read at a time */ };
 
 typedef struct text_file {
     const char *path;
+    dev_t device;
+    ino_t inode;
     int64_t size;
     pthread_mutex_t lock;
     bool opened, ended, gzip, open_ended;
@@ -46,6 +48,14 @@ static void close_file(text_file *f)
     f->opened = false;
 }
 
+/* An earlier file that is this very one, under whatever name: its rows would count twice. NULL: none. */
+static const char *same_file(const dlrm_text_input *in, const struct stat *s)
+{
+    for (int i = 0; i < in->n; i++)
+        if (in->file[i].device == s->st_dev && in->file[i].inode == s->st_ino) return in->file[i].path;
+    return NULL;
+}
+
 dlrm_status dlrm_text_open(int n_files, char *const *paths, dlrm_text_input **out)
 {
     dlrm_status st;
@@ -55,7 +65,7 @@ dlrm_status dlrm_text_open(int n_files, char *const *paths, dlrm_text_input **ou
     TRY_TO(fail, st, dlrm_alloc(n_files, sizeof *in->file, "input files", &in->file));
     for (int i = 0; i < n_files; i++) {
         struct stat s;
-        const char *path = paths[i];
+        const char *path = paths[i], *same;
         st = DLRM_E_INPUT;
         if (stat(path, &s) != 0 || access(path, R_OK) != 0)
             FAIL(st, "%s: %s", path, strerror(errno));
@@ -63,10 +73,13 @@ dlrm_status dlrm_text_open(int n_files, char *const *paths, dlrm_text_input **ou
             FAIL(st, "%s: not a regular file", path);
         else if (s.st_size == 0)
             FAIL(st, "%s: the file is empty (0 bytes)", path);
+        else if ((same = same_file(in, &s)))
+            FAIL(st, "%s: the same file as %s; give it once", path, same);
         else
             st = DLRM_OK;
         if (st != DLRM_OK) goto fail;
-        in->file[i] = (text_file){.path = path, .size = s.st_size, .fd = -1};
+        in->file[i] =
+            (text_file){.path = path, .device = s.st_dev, .inode = s.st_ino, .size = s.st_size, .fd = -1};
         pthread_mutex_init(&in->file[i].lock, NULL);
         in->n = i + 1;
     }

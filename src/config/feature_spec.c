@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -191,6 +192,7 @@ dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out)
 {
     *out = (dlrm_feature_spec){0};
     char *yaml = NULL, *sizes = NULL;
+    struct stat s;
     dlrm_status st;
     TRY_TO(end, st, dlrm_feature_text(&yaml, "%s/feature_spec.yaml", folder));
     TRY_TO(end, st, dlrm_feature_text(&sizes, "%s/model_size.json", folder));
@@ -198,11 +200,15 @@ dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out)
         st = load_yaml(folder, yaml, out);
     else if (access(sizes, F_OK) == 0)
         st = load_sizes(folder, sizes, out);
-    else if (access(folder, F_OK) == 0)
+    else if (stat(folder, &s) != 0)
+        st = FAIL(DLRM_E_INPUT, "%s: %s", folder, strerror(errno));
+    else if (!S_ISDIR(s.st_mode))
+        st = FAIL(DLRM_E_INPUT, "%s: found a file, expected a folder of data, as `dlrm_data convert` makes it", folder);
+    else if (access(folder, X_OK) != 0)
+        st = FAIL(DLRM_E_INPUT, "%s: cannot look into this folder: %s", folder, strerror(errno));
+    else
         st = FAIL(DLRM_E_INPUT, "%s: found neither feature_spec.yaml nor model_size.json in this folder; `dlrm_data convert` makes "
                   "a folder of data out of Criteo's text files", folder);
-    else
-        st = FAIL(DLRM_E_INPUT, "%s: %s", folder, strerror(errno));
 end:
     dlrm_free(&yaml);
     dlrm_free(&sizes);

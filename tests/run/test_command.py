@@ -46,6 +46,7 @@ class Usage(fixture.RunTest):
                                      r"data, as `dlrm_data convert` makes it"),
                 ("data.path=.", r"\.: found neither feature_spec\.yaml nor model_size\.json in this folder; `dlrm_data convert` makes a "
                                 r"folder of data out of Criteo's text files"),
+                ("data.path=config.yaml", r"config\.yaml: found a file, expected a folder of data, as `dlrm_data convert` makes it"),
                 ("checkpoint.init_from=absent", r"absent: cannot open: No such file or directory"),
                 ("eval.every_steps=-1", r'command line: eval\.every_steps: found "-1", expected an integer from 0 to \d+, or null')):
             with self.subTest(argument=argument):

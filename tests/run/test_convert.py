@@ -324,6 +324,15 @@ class Convert(Case):
             self.check("out%d" % threads, rows, test, np.zeros(len(test), bool), oracle.vocabularies(rows.ids))
         r = self.convert(["train.txt"], "out", code=1)
         self.assertEqual(r.stderr.splitlines()[-1], "dlrm_data: 13 of 1013 lines are malformed, more than --max-bad-share 0.001 allows")
+        self.write("none.txt", b"\n" * 5)
+        self.write("day_0.gz", gzip.compress(b""))
+        for name, share, lines, message in (
+                ("none.txt", 0.001, 5, "5 of 5 lines are malformed, more than --max-bad-share 0.001 allows"),
+                ("none.txt", 1, 5, "found no row of Criteo's text in 5 lines, expected at least one"),
+                ("day_0.gz", 0.001, 0, "found no row of Criteo's text in 0 lines, expected at least one")):
+            said = self.convert([name], "none", "--max-bad-share", share, code=1).stderr.splitlines()
+            self.assertEqual((len(said), said[-1]), (lines + 1, "dlrm_data: " + message))
+            self.assertFalse(os.path.exists(self.path("none")) or os.path.exists(self.path("none.partial")))
         self.assertEqual(len(r.stderr.splitlines()), 11)
         self.assertFalse(os.path.exists(self.path("out")) or os.path.exists(self.path("out.partial")))
 
@@ -366,6 +375,11 @@ class Convert(Case):
         self.write("day_1", text)
         self.write("day_1.gz", gzip.compress(text))
         self.assertIn("are the same day", self.convert(["day_1", "day_1.gz"], "out", code=2).stderr)
+        os.symlink("day_1", self.path("day_2"))
+        os.link(self.path("train.txt"), self.path("again.txt"))
+        for first, second in (("day_1", "day_2"), ("train.txt", "again.txt"), ("train.txt", "./train.txt")):
+            message = self.convert([first, second], "out", code=1).stderr
+            self.assertEqual(message, "dlrm_data: %s: the same file as %s; give it once\n" % (second, first))
         self.assertIn("no file of day 7", self.convert(["day_1"], "out", "--test-day", 7, code=2).stderr)
 
     def test_damaged_vocabulary(self):
@@ -383,7 +397,8 @@ class Convert(Case):
         ]:
             with open(path, "wb") as f:
                 f.write(damaged)
-            self.assertIn(message, self.convert(["train.txt"], "new", "--vocab", self.path("old"), code=1).stderr)
+            error = self.convert(["train.txt"], "new", "--vocab", self.path("old"), code=1).stderr
+            self.assertIn("dlrm_data: %s/vocab/%s" % (self.path("old"), message), error)  # the user's file, not the copy
             self.assertFalse(os.path.exists(self.path("new")))
 
     def test_partial_folders(self):
