@@ -173,7 +173,7 @@ inputs=() set=demo weights='' convert_options=(--shuffle 1)
 [ -z "$data_dir" ] || find_inputs
 case $set in
 kaggle) weights='2.2 GB' ;;
-terabyte) weights='96 GB (with all days)' convert_options+=(--cap 40000000) ;;
+terabyte) weights='96 GB (with all days)' convert_options+=(--cap 40000000 --dense log1) ;; # as MLPerf's v1
 esac
 out=criteo_run/$set config=configs/criteo_$set.yaml data=criteo_run/$set/data run_log=criteo_run/$set/run.jsonl
 dlrm_data=build/data_tools/dlrm_data
