@@ -57,7 +57,8 @@ dlrm_status dlrm_output_begin(const char *path, dlrm_output *out)
     if (lstat(out->path, &st) == 0)
         return FAIL(DLRM_E_INPUT, "%s: exists already; name a new output, or remove it first", out->path);
     if (lstat(out->work, &st) == 0) TRY(remove_leftover(out->work));
-    TRY(dlrm_tool_make_folder(out->work));
+    if (dlrm_tool_make_folder(out->work) != DLRM_OK) /* the place was named by the user, unless the disk itself fails */
+        return FAIL(errno == ENOSPC || errno == EIO || errno == EDQUOT ? DLRM_E_RUNTIME : DLRM_E_INPUT, "%s", dlrm_error_message());
     TRY(dlrm_tool_create(mark, &out->lock));
     if (flock(out->lock, LOCK_EX | LOCK_NB) != 0) {
         close(out->lock);

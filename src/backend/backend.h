@@ -136,7 +136,8 @@ typedef struct dlrm_feed_args {
     int64_t B, b;
     int dense_features;
     const float *dense, *labels; /* host: [b, dense_features] without padding, [b] */
-    const dlrm_bags *bags;       /* host: [n_inputs], of host memory */
+    const dlrm_bags *bags;       /* host: [n_inputs], of host memory; a backend without memory of its own (CPU) reads these ids
+                                    until slot_end, so they stay as they are until then */
     void *to_dense;              /* [b, dense_features] = */
     float *to_labels;            /* [b] = */
     dlrm_bags *to_bags;          /* host: [n_inputs] = the same bags in the backend's memory */
@@ -147,7 +148,8 @@ typedef struct dlrm_lookup_args {
     int64_t B;
     const dlrm_bags *bags; /* host: [n_inputs] of backend memory */
     void *pooled;          /* [B, W] = sum or mean of each bag's rows; an empty bag gives zeros */
-    int slot;              /* sort: whose rows these are; below DLRM_SORTED */
+    int slot;              /* sort: whose rows these are; below DLRM_SORTED. CPU keeps one batch sorted, whatever its slot:
+                              update it before the next sort */
 } dlrm_lookup_args;
 
 /* An optimizer's settings for one step. The update rules (design.md section 5), g = gradient:
@@ -195,7 +197,7 @@ typedef struct dlrm_backend_ops {
     dlrm_status (*pin)(dlrm_backend *, void *p, size_t bytes);
     void (*unpin)(dlrm_backend *, void *p);
     void (*feed)(dlrm_backend *, const dlrm_feed_args *);
-    void (*feed_wait)(dlrm_backend *); /* returns when the host memory of all batches fed may change */
+    void (*feed_wait)(dlrm_backend *); /* returns when no copy out of fed host memory runs any more */
     void (*slot_begin)(dlrm_backend *, int slot);
     void (*slot_end)(dlrm_backend *, int slot);
     void (*linear_forward)(dlrm_backend *, const dlrm_linear_forward_args *);

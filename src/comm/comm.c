@@ -86,17 +86,22 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* A launcher that started several processes which MPI does not see as one job. */
-static dlrm_status check_launcher(int ranks)
+/* A launcher that started several processes which MPI does not see as one job. *rank becomes the launcher's number of this
+ * process, so that only its first one speaks. */
+static dlrm_status check_launcher(int ranks, int *rank)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                           {"PMI_SIZE", "PMI_RANK"},
+                                           {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
     for (int i = 0; i < 3 && ranks == 1; i++) {
-        const char *v = getenv(names[i]);
-        if (v && atoi(v) > 1)
+        const char *v = getenv(names[i][0]), *number = getenv(names[i][1]);
+        if (v && atoi(v) > 1) {
+            *rank = number ? atoi(number) : 0;
             return FAIL(DLRM_E_USAGE,
                         "the launcher started %s processes (%s) but MPI sees one: each would train alone. Start with the "
                         "mpirun of the MPI that dlrm-train was built with",
-                        v, names[i]);
+                        v, names[i][0]);
+        }
     }
     return DLRM_OK;
 }
@@ -118,7 +123,7 @@ dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
     m->timeout_s = 300;
     m->pulse = MPI_REQUEST_NULL;
     dlrm_log_init(out->rank);
-    TRY(check_launcher(out->ranks));
+    TRY(check_launcher(out->ranks, &out->rank));
     TRY(dlrm_alloc(2 * out->ranks, sizeof *m->requests, "communicator", &m->requests));
     TRY(dlrm_alloc(out->ranks, sizeof *m->counts, "communicator", &m->counts));
     TRY(dlrm_alloc(out->ranks, sizeof *m->at, "communicator", &m->at));

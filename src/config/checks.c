@@ -43,6 +43,10 @@ static dlrm_status check_run(const dlrm_config *cfg)
     if (chunks & (chunks - 1))
         return dlrm_config_fail(cfg, "train.deterministic_chunks", "found %lld, expected a power of two",
                                 (long long)chunks);
+    if (cfg->checkpoint.name_map && !cfg->checkpoint.init_from)
+        return dlrm_config_fail(cfg, "checkpoint.name_map",
+                                "found \"%s\", but checkpoint.init_from is not set: there are no names to map",
+                                cfg->checkpoint.name_map);
     return DLRM_OK;
 }
 

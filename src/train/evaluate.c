@@ -80,6 +80,7 @@ static dlrm_status write_all(int fd, const char *path, const void *data, size_t 
 {
     while (bytes > 0) {
         ssize_t n = pwrite(fd, data, bytes, at);
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot write: %s", path, n < 0 ? strerror(errno) : "no progress");
         data = (const char *)data + n;
         bytes -= (size_t)n;

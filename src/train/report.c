@@ -267,7 +267,7 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
     s->be.ops->laps(&s->be, mine.seconds);
     mine.seconds[DLRM_PHASE_DATA] = r->wait_s;
     dlrm_embedding_bytes(&s->model.emb, &s->cfg.optimizer.embedding, &mine.table_bytes, &state);
-    TRY(dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all));
+    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all), NULL));
     dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);
     if (s->comm->rank == 0) {
         int64_t kept = r->steps < r->capacity ? r->steps : r->capacity;

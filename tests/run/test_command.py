@@ -47,6 +47,8 @@ class Usage(fixture.RunTest):
                 ("data.path=.", r"\.: found neither feature_spec\.yaml nor model_size\.json in this folder; `dlrm_data convert` makes a "
                                 r"folder of data out of Criteo's text files"),
                 ("data.path=config.yaml", r"config\.yaml: found a file, expected a folder of data, as `dlrm_data convert` makes it"),
+                ("checkpoint.name_map=config.yaml", r'command line: checkpoint\.name_map: found "config\.yaml", but checkpoint\.init_from '
+                                                    r"is not set: there are no names to map"),
                 ("checkpoint.init_from=absent", r"absent: cannot open: No such file or directory"),
                 ("eval.every_steps=-1", r'command line: eval\.every_steps: found "-1", expected an integer from 0 to \d+, or null')):
             with self.subTest(argument=argument):
@@ -86,6 +88,10 @@ class Usage(fixture.RunTest):
             self.says(2, r"dlrm-train: the launcher started 2 processes \(%s\) but MPI sees one: each would train alone\. .+" % name,
                       "config.yaml", "train.steps=1", **{name: "2"})
             self.assertEqual(self.direct("config.yaml", "train.steps=1", **{name: "1"}).returncode, 0)
+        for size, number in (("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK"),
+                             ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")):  # the launcher's first process alone speaks
+            done = self.direct("config.yaml", "train.steps=1", **{size: "2", number: "1"})
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (2, "", ""))
 
     def test_help(self):
         everything = self.direct("--help")

@@ -355,7 +355,7 @@ class Convert(Case):
             (["empty.txt"], "out", [], 1, "empty.txt: the file is empty (0 bytes)"),
             (["folder"], "out", [], 1, "folder: not a regular file"),
             (["train.txt"], "folder", [], 1, "folder: exists already; name a new output, or remove it first"),
-            (["train.txt"], "no/out", [], 3, "no/out.partial: cannot make this folder: No such file or directory"),
+            (["train.txt"], "no/out", [], 1, "no/out.partial: cannot make this folder: No such file or directory"),
             (["train.txt"], "out", ["--vocab", "folder"], 1, "folder/vocab/cat_0.vocab: cannot open this vocabulary: No such file or directory"),
             (["train.txt"], "out", ["--cap", "0"], 2, "--cap: 0, expected an integer from 1 to 4294967295"),
             (["train.txt"], "out", ["--dense", "log"], 2, "--dense: log, expected log3 or log1"),
