@@ -143,7 +143,8 @@ enum { LOOKUP_THREADS = 256, LOOKUP_SAMPLES = 256, IN_FLIGHT = 4 };
 template <class T, class O> struct lookup_job {
     const T *weight;
     O *out; /* column of the input in row 0 */
-    const int64_t *ids, *offsets;
+    const uint32_t *ids;
+    const int64_t *offsets;
     int64_t begin, end, width;
     int32_t dim, hotness;
     bool mean;
@@ -158,7 +159,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_single
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++) {
             int64_t at = s + u * groups;
-            row[u] = a.weight + (at < a.end ? __ldg(a.ids + at) : 0) * a.dim;
+            row[u] = a.weight + (int64_t)(at < a.end ? __ldg(a.ids + at) : 0) * a.dim;
         }
         for (int c = first; c < a.dim; c += lanes * V) {
             vec<V> v[IN_FLIGHT];
@@ -186,7 +187,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled
                 vec<V> v[IN_FLIGHT];
 #pragma unroll
                 for (int u = 0; u < IN_FLIGHT; u++)
-                    v[u] = i + u < end ? load_vec<V>(a.weight + __ldg(a.ids + i + u) * a.dim + c) : zero_vec<V>();
+                    v[u] = i + u < end ? load_vec<V>(a.weight + (int64_t)__ldg(a.ids + i + u) * a.dim + c) : zero_vec<V>();
 #pragma unroll
                 for (int u = 0; u < IN_FLIGHT; u++)
 #pragma unroll

@@ -44,7 +44,7 @@ typedef struct dlrm_cuda_input {
 
 /* The ids of one input. */
 typedef struct dlrm_cuda_bags {
-    const int64_t *ids;     /* each in [0, rows) */
+    const uint32_t *ids;    /* each in [0, rows) */
     const int64_t *offsets; /* [B+1] from 0, or NULL: bag s is ids[s*hotness] … */
 } dlrm_cuda_bags;
 

@@ -12,7 +12,7 @@ enum { PAIR_THREADS = 256, PAIR_SAMPLES = 256, MARK_THREADS = 256 };
 /* Writes the pairs of input j, samples [begin, end), of a table whose inputs all have a fixed number of ids. */
 template <class K>
 __device__ __forceinline__ void fixed_pairs(const dlrm_cuda_shard &s, const dlrm_cuda_table &t,
-                                            const dlrm_cuda_input &in, const int64_t *ids, int j, int64_t B,
+                                            const dlrm_cuda_input &in, const uint32_t *ids, int j, int64_t B,
                                             int64_t begin, int64_t end, K *keys, uint32_t *pairs)
 {
     const uint32_t h = in.hotness, last = (uint32_t)(end * h);
@@ -54,7 +54,7 @@ __device__ __forceinline__ void variable_pairs(const dlrm_cuda_shard &s, const d
     }
 }
 
-/* Blocks as in lookup. Reads 8 bytes of id, writes key and bag. */
+/* Blocks as in lookup. Reads 4 bytes of id, writes key and bag. */
 template <class K>
 __global__ void __launch_bounds__(PAIR_THREADS) pairs_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags,
                                                              int64_t B, K *keys, uint32_t *pairs, int32_t *counts)

@@ -10,7 +10,8 @@ typedef struct shard_work {
     void *memory, *sort_work;
     void *sorted_memory[DLRM_SORTED];
     dlrm_cuda_sorted sorted[DLRM_SORTED];
-    int64_t **ids[DLRM_STAGES], **offsets[DLRM_STAGES]; /* [n_inputs]; offsets NULL where hotness is fixed */
+    uint32_t **ids[DLRM_STAGES]; /* [n_inputs] */
+    int64_t **offsets[DLRM_STAGES]; /* [n_inputs]; NULL where hotness is fixed */
     dlrm_cuda_bags *bags; /* [n_inputs] host scratch */
 } shard_work;
 
@@ -67,7 +68,7 @@ dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s)
         TRY(dlrm_alloc(s->n_inputs, sizeof *w->ids[k], "ids", &w->ids[k]));
         TRY(dlrm_alloc(s->n_inputs, sizeof *w->offsets[k], "ids", &w->offsets[k]));
         for (int j = 0; j < s->n_inputs; j++) {
-            TRY(cuda_alloc(be, s->max_batch * s->inputs[j].hotness, sizeof(int64_t), "ids of a batch", &w->ids[k][j]));
+            TRY(cuda_alloc(be, s->max_batch * s->inputs[j].hotness, sizeof(uint32_t), "ids of a batch", &w->ids[k][j]));
             if (s->inputs[j].variable) TRY(cuda_alloc(be, s->max_batch + 1, sizeof(int64_t), "ids of a batch", &w->offsets[k][j]));
         }
     }
@@ -114,7 +115,8 @@ void cuda_feed(dlrm_backend *be, const dlrm_feed_args *a)
     copy_in(c, c->raw_dense, a->dense, a->b * a->dense_features, sizeof *a->dense);
     for (int j = 0; j < a->shard->n_inputs; j++) {
         const dlrm_bags *from = &a->bags[j];
-        int64_t count = from->count, *ids = w->ids[a->slot][j], *offsets = from->offsets ? w->offsets[a->slot][j] : NULL;
+        uint32_t *ids = w->ids[a->slot][j];
+        int64_t count = from->count, *offsets = from->offsets ? w->offsets[a->slot][j] : NULL;
         copy_in(c, ids, from->ids, count, sizeof *ids);
         if (offsets) copy_in(c, offsets, from->offsets, a->B + 1, sizeof *offsets);
         a->to_bags[j] = (dlrm_bags){ids, offsets, count};

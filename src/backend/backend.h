@@ -124,7 +124,7 @@ typedef struct dlrm_shard {
 
 /* The ids of one input for all B samples. */
 typedef struct dlrm_bags {
-    const int64_t *ids;     /* [count], each in [0, rows) */
+    const uint32_t *ids;    /* [count], each in [0, rows) */
     const int64_t *offsets; /* [B+1] or NULL: bag s is ids[s*hotness] … */
     int64_t count;
 } dlrm_bags;

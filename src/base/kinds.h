@@ -1,6 +1,8 @@
 /* The kinds that settings name and devices implement. */
 #pragma once
 
+#define DLRM_MAX_ROWS 4294967295 /* of a table: ids are 32 bits wide in memory */
+
 typedef enum dlrm_interaction { DLRM_DOT, DLRM_CAT, DLRM_DCN, DLRM_POOL } dlrm_interaction;
 typedef enum dlrm_dtype { DLRM_FP32, DLRM_TF32, DLRM_BF16, DLRM_FP16, DLRM_DTYPE_AUTO } dlrm_dtype;
 typedef enum dlrm_optimizer_name { DLRM_SGD, DLRM_ADAGRAD, DLRM_ROWWISE_ADAGRAD, DLRM_ADAM } dlrm_optimizer_name;

@@ -1,9 +1,9 @@
 /* Shared by the two descriptions of a split-binary folder and the check of its files. */
 #pragma once
+#include "base/kinds.h"
 #include "config/feature_spec.h"
 
 enum { DLRM_MAX_FEATURES = 1 << 20, DLRM_MAX_HOTNESS = 1 << 20 };
-#define DLRM_MAX_CARDINALITY ((int64_t)1 << 40)
 
 /* *out = the formatted text, of dlrm_alloc. */
 dlrm_status dlrm_feature_text(char **out, const char *fmt, ...) DLRM_PRINTF(2, 3) DLRM_MUST_USE;

@@ -138,7 +138,7 @@ static dlrm_status parse_categorical(const feature *f, dlrm_categorical *out)
     const dlrm_yaml *cardinality = dlrm_yaml_get(f->entry, "cardinality");
     if (!cardinality)
         return dlrm_yaml_fail(f->entry, "feature_spec.%s.cardinality is missing; expected the number of its ids", name);
-    TRY(parse_count(f, cardinality, "cardinality", DLRM_MAX_CARDINALITY, &out->cardinality));
+    TRY(parse_count(f, cardinality, "cardinality", DLRM_MAX_ROWS, &out->cardinality));
 
     const dlrm_yaml *fixed = dlrm_yaml_get(f->entry, "hotness"), *max = dlrm_yaml_get(f->entry, "max_hotness");
     if (fixed && max)

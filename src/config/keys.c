@@ -61,7 +61,6 @@
     }
 
 /* Largest values: far above any machine, far below where sums and products of them overflow. */
-#define MAX_ROWS 0x1p40
 #define MAX_STEPS 0x1p50
 #define MAX_ELEMENTS 0x1p53
 #define MAX_BATCH 0x1p27
@@ -118,7 +117,7 @@ static const dlrm_key table_keys[] = {
          "from 0 in the list that `count` has expanded; with `count`, `<name>_0`, `<name>_1`, … Names are unique.",
          OR_NULL(0)),
     INT("count", count, "null", 1, 1 << 20, "tables", "So many alike tables. null: this one.", OR_NULL(0)),
-    INT("rows", rows, REQUIRED, 1, MAX_ROWS, "rows", "Rows of the table; ids are 0 to rows - 1."),
+    INT("rows", rows, REQUIRED, 1, DLRM_MAX_ROWS, "rows", "Rows of the table; ids are 0 to rows - 1."),
     INT("dim", dim, "null", 1, 65536, "elements", "Width of the table. null: model.embedding_dim.", OR_NULL(0)),
     NAME("combiner", combiner, "sum", combiners, "How the rows that a sample lists become one vector."),
     HOTNESS("hotness", hotness, DLRM_KEY_HOTNESS_LIST,

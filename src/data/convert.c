@@ -6,54 +6,76 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/kinds.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "data files are little-endian and read as they are"
 #endif
 
-/* The sign bit of `id | (last - id)` is set just where id < 0 or id > last; no comparison of 64-bit integers, which
- * baseline x86-64 cannot vectorise. */
-#define WIDEN_IDS(type)                                                                                    \
-    static uint64_t widen_##type(const type *restrict in, int64_t n, uint64_t last, int64_t *restrict out) \
-    {                                                                                                      \
-        uint64_t bad = 0;                                                                                  \
-        for (int64_t i = 0; i < n; i++) {                                                                  \
-            int64_t id = in[i];                                                                            \
-            out[i] = id;                                                                                   \
-            bad |= (uint64_t)id | (last - (uint64_t)id);                                                   \
-        }                                                                                                  \
-        return bad;                                                                                        \
+/* The sign bit of `id | (last - id)` is set just where id < 0 or id > last: no comparison, which baseline x86-64 cannot
+ * vectorise for unsigned or 64-bit integers. Narrow ids are checked in 32 bits, `last` cut to what they can hold. */
+#define WIDEN_IDS(type)                                                                                     \
+    static uint32_t widen_##type(const type *restrict in, int64_t n, uint32_t last, uint32_t *restrict out) \
+    {                                                                                                       \
+        uint32_t bad = 0;                                                                                   \
+        for (int64_t i = 0; i < n; i++) {                                                                   \
+            uint32_t id = (uint32_t)in[i];                                                                  \
+            out[i] = id;                                                                                    \
+            bad |= id | (last - id);                                                                        \
+        }                                                                                                   \
+        return bad;                                                                                         \
     }
 WIDEN_IDS(int8_t)
 WIDEN_IDS(int16_t)
-WIDEN_IDS(int32_t)
 
-static uint64_t check_ids(const int64_t *ids, int64_t n, uint64_t last)
+static uint32_t check_ids(const uint32_t *ids, int64_t n, uint32_t last)
 {
-    uint64_t bad = 0;
-    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)ids[i] | (last - (uint64_t)ids[i]);
+    uint32_t bad = 0;
+    for (int64_t i = 0; i < n; i++) bad |= ids[i] | (last - ids[i]);
     return bad;
 }
 
-bool dlrm_convert_ids(dlrm_elem from, const void *in, int64_t n, int64_t rows, int64_t *out)
+static uint64_t narrow_ids(const uint64_t *restrict in, int64_t n, uint64_t last, uint32_t *restrict out)
 {
-    uint64_t bad, last = (uint64_t)rows - 1;
+    uint64_t bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = (uint32_t)in[i];
+        bad |= in[i] | (last - in[i]);
+    }
+    return bad;
+}
+
+bool dlrm_convert_ids(dlrm_elem from, const void *in, int64_t n, int64_t rows, uint32_t *out)
+{
+    const uint32_t last = (uint32_t)(rows <= INT32_MAX ? rows - 1 : INT32_MAX);
+    DLRM_ASSERT(rows <= DLRM_MAX_ROWS);
     switch (from) {
     case DLRM_INT8:
-        bad = widen_int8_t(in, n, last, out);
-        break;
+        return widen_int8_t(in, n, last, out) >> 31 == 0;
     case DLRM_INT16:
-        bad = widen_int16_t(in, n, last, out);
-        break;
+        return widen_int16_t(in, n, last, out) >> 31 == 0;
     case DLRM_INT32:
-        bad = widen_int32_t(in, n, last, out);
-        break;
+        if (in != out) memcpy(out, in, (size_t)n * sizeof *out);
+        return check_ids(out, n, last) >> 31 == 0;
     default:
         DLRM_ASSERT(from == DLRM_INT64);
-        if (in != out) memcpy(out, in, (size_t)n * sizeof *out);
-        bad = check_ids(out, n, last);
+        return narrow_ids(in, n, (uint64_t)rows - 1, out) >> 63 == 0;
     }
-    return bad >> 63 == 0;
+}
+
+int64_t dlrm_convert_id(dlrm_elem from, const void *in, int64_t i)
+{
+    switch (from) {
+    case DLRM_INT8:
+        return ((const int8_t *)in)[i];
+    case DLRM_INT16:
+        return ((const int16_t *)in)[i];
+    case DLRM_INT32:
+        return ((const int32_t *)in)[i];
+    default:
+        DLRM_ASSERT(from == DLRM_INT64);
+        return ((const int64_t *)in)[i];
+    }
 }
 
 static bool check_finite(const float *v, int64_t n)

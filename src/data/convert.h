@@ -1,11 +1,14 @@
 /* Values of data files as the trainer's types. Each function converts n values and returns whether all of them are
- * valid; the caller then finds the offender in `out`, where it stands unchanged. `in` and `out` may be the same memory
- * where the types are as wide. The loops are plain so that compilers vectorise them, check included. */
+ * valid; if not, the caller looks for the offender: in `in` among ids, in `out`, unchanged, among floats. `in` and `out`
+ * may be the same memory where the types are as wide. The loops are plain so that compilers vectorise them, check
+ * included. */
 #pragma once
 #include "config/feature_spec.h"
 
-/* int8 … int64; valid: 0 <= id < rows. */
-bool dlrm_convert_ids(dlrm_elem from, const void *in, int64_t n, int64_t rows, int64_t *out);
+/* int8 … int64; valid: 0 <= id < rows, rows <= DLRM_MAX_ROWS. */
+bool dlrm_convert_ids(dlrm_elem from, const void *in, int64_t n, int64_t rows, uint32_t *out);
+/* Number i of them. */
+int64_t dlrm_convert_id(dlrm_elem from, const void *in, int64_t i);
 /* float16, float32; valid: finite. */
 bool dlrm_convert_dense(dlrm_elem from, const void *in, int64_t n, float *out);
 /* bool, int8, int32, float32; valid: 0 or 1. */

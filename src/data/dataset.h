@@ -6,7 +6,7 @@
 #include "config/spec.h"
 
 typedef struct dlrm_ids {
-    int64_t *ids;     /* [count], each in [0, rows of the table) */
+    uint32_t *ids;    /* [count], each in [0, rows of the table) */
     int64_t *offsets; /* variable hotness: [B+1], sample s's bag is ids[offsets[s]] … ids[offsets[s+1]-1]; else NULL and
                          the bag is ids[s*hotness] … */
     int64_t count;

@@ -90,19 +90,19 @@ static int64_t sample_of(const dlrm_ids *in, int hotness, int64_t size, int64_t 
     return low;
 }
 
-/* A block of ids with some outside their table. */
-static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, int64_t first, int64_t n)
+/* A block of n ids with some outside their table: `raw` as they stand in the file, the batch's from number `first`. */
+static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, const void *raw, int64_t first, int64_t n)
 {
     const dlrm_input *input = &r->spec->inputs[j];
     const dlrm_table *table = &r->spec->tables[input->table];
-    for (int64_t i = first; i < first + n; i++) {
-        int64_t *id = &b->inputs[j].ids[i];
-        if (*id >= 0 && *id < table->rows) continue;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = dlrm_convert_id(r->files->categorical[j].dtype, raw, i);
+        if (id >= 0 && id < table->rows) continue;
         if (!r->clamp)
             return FAIL(DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s", r->ids[j].path,
-                        (long long)(b->first_row + sample_of(&b->inputs[j], input->hotness, b->size, i)),
-                        (long long)*id, (long long)table->rows, table->name);
-        *id = 0;
+                        (long long)(b->first_row + sample_of(&b->inputs[j], input->hotness, b->size, first + i)),
+                        (long long)id, (long long)table->rows, table->name);
+        b->inputs[j].ids[first + i] = 0;
         b->clamped++;
     }
     return DLRM_OK;
@@ -155,7 +155,7 @@ static dlrm_status read_ids(split_reader *r, int j, dlrm_batch *b)
         n = in->count - i < BLOCK_BYTES / size ? in->count - i : BLOCK_BYTES / size;
         void *raw = size == sizeof *in->ids ? (void *)&in->ids[i] : r->block;
         TRY(read_at(r, &r->ids[j], (first + i) * size, n * size, raw));
-        if (!dlrm_convert_ids(dtype, raw, n, rows, &in->ids[i])) TRY(bad_ids(r, j, b, i, n));
+        if (!dlrm_convert_ids(dtype, raw, n, rows, &in->ids[i])) TRY(bad_ids(r, j, b, raw, i, n));
     }
     return DLRM_OK;
 }

@@ -47,7 +47,7 @@ typedef struct scratch {
 /* --- inputs --- */
 
 /* `count` ids from number `first` of the feature's stream on. */
-static void draw_ids(const dlrm_synthetic *s, const feature *f, int set, uint64_t first, int64_t count, int64_t *ids)
+static void draw_ids(const dlrm_synthetic *s, const feature *f, int set, uint64_t first, int64_t count, uint32_t *ids)
 {
     dlrm_u32x4 bits = {{0}};
     for (int64_t i = 0; i < count; i++) {
@@ -56,7 +56,7 @@ static void draw_ids(const dlrm_synthetic *s, const feature *f, int set, uint64_
         double u = dlrm_unit_double(bits.v[at % 2 * 2], bits.v[at % 2 * 2 + 1]);
         double x = s->alpha == 1.0 ? exp(u * f->span) : pow(u * f->span + 1.0, f->exponent);
         int64_t id = (int64_t)x - 1; /* x >= 1 */
-        ids[i] = id < f->rows ? id : f->rows - 1;
+        ids[i] = (uint32_t)(id < f->rows ? id : f->rows - 1);
     }
 }
 
@@ -106,7 +106,7 @@ static double weight_of_id(const dlrm_synthetic *s, const feature *f, int64_t id
 }
 
 /* Adds a feature's part: the sum of its ids' weights over the root of their number, so that long bags do not rule. */
-static void score_bags(const dlrm_synthetic *s, const feature *f, const int64_t *ids, const int64_t *offsets, int64_t n,
+static void score_bags(const dlrm_synthetic *s, const feature *f, const uint32_t *ids, const int64_t *offsets, int64_t n,
                        double *score)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -148,11 +148,12 @@ typedef struct batch {
 static dlrm_bags make_bags(harness *h, const embedding_case *c, int j, arena *a)
 {
     const int64_t hotness = c->inputs[j].hotness, rows = c->tables[c->inputs[j].table].rows;
-    int64_t *offsets = take(a, c->B + 1, sizeof *offsets), *list = take(a, c->B * hotness, sizeof *list);
+    int64_t *offsets = take(a, c->B + 1, sizeof *offsets);
+    uint32_t *list = take(a, c->B * hotness, sizeof *list);
     offsets[0] = 0;
     for (int64_t s = 0; s < c->B; s++) {
         offsets[s + 1] = offsets[s] + (c->inputs[j].variable ? h_integer(h, hotness + 1) : hotness);
-        for (int64_t i = offsets[s]; i < offsets[s + 1]; i++) list[i] = draw_id(h, c->data, rows);
+        for (int64_t i = offsets[s]; i < offsets[s + 1]; i++) list[i] = (uint32_t)draw_id(h, c->data, rows);
     }
     return (dlrm_bags){.ids = list, .offsets = c->inputs[j].variable ? offsets : NULL, .count = offsets[c->B]};
 }
@@ -195,8 +196,8 @@ static void keep_copy(harness *h, const embedding_case *c, batch *x, double **de
     *labels = h_widen(h, x->labels, x->b);
     for (int j = 0; j < c->n_inputs; j++) {
         const dlrm_bags from = x->bags[j];
-        int64_t *list = h_host(h, from.count, sizeof *list),
-                *offsets = from.offsets ? h_host(h, c->B + 1, sizeof *offsets) : NULL;
+        uint32_t *list = h_host(h, from.count, sizeof *list);
+        int64_t *offsets = from.offsets ? h_host(h, c->B + 1, sizeof *offsets) : NULL;
         if (from.count) memcpy(list, from.ids, (size_t)from.count * sizeof *list);
         if (offsets) memcpy(offsets, from.offsets, (size_t)(c->B + 1) * sizeof *offsets);
         x->bags[j] = (dlrm_bags){list, offsets, from.count};

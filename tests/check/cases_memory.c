@@ -69,7 +69,8 @@ static void check_feed(harness *h)
     enum { B = 3, DENSE = H_DENSE, ROWS = 8, DIM = 4 };
     dlrm_backend *be = h_backend(h);
     float *memory = h_host(h, B * (DENSE + 1), sizeof *memory), *labels = memory + B * DENSE;
-    int64_t ids[] = {4, 0, 2}, bag_ids[] = {7, 7, 1, 0}, offsets[] = {0, 2, 2, 4}, back[4];
+    uint32_t ids[] = {4, 0, 2}, bag_ids[] = {7, 7, 1, 0};
+    int64_t offsets[] = {0, 2, 2, 4}, back[4];
     dlrm_table_shard table = {
         .weight = h_inout(h, "table", h_draw(h, ROWS * DIM, SIGNED), ROWS * DIM), .rows = ROWS, .dim = DIM};
     dlrm_shard_input inputs[] = {{.hotness = 1}, {.hotness = 2, .variable = true, .column = DIM}};

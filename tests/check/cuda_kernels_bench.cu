@@ -50,7 +50,7 @@ static double make_ids(test_shard &s, int64_t B, double alpha, bool hot, random_
     s.offsets.assign(s.inputs.size(), {});
     for (size_t j = 0; j < s.inputs.size(); j++)
         for (int64_t i = 0; i < B * s.inputs[j].hotness; i++)
-            s.ids[j].push_back(draw(r, s.tables[(size_t)s.inputs[j].table].rows, alpha, hot));
+            s.ids[j].push_back((uint32_t)draw(r, s.tables[(size_t)s.inputs[j].table].rows, alpha, hot));
     s.feed(B);
     for (size_t t = 0; t < s.tables.size(); t++) {
         std::vector<int64_t> all;

@@ -152,8 +152,10 @@ struct test_shard {
     std::vector<dlrm_cuda_table> tables;
     std::vector<dlrm_cuda_input> inputs;
     std::vector<device_array> weights, state0, state1;
-    std::vector<std::vector<int64_t>> ids, offsets;
-    std::vector<device_values<int64_t>> device_ids, device_offsets;
+    std::vector<std::vector<uint32_t>> ids;
+    std::vector<std::vector<int64_t>> offsets;
+    std::vector<device_values<uint32_t>> device_ids;
+    std::vector<device_values<int64_t>> device_offsets;
     device_values<dlrm_cuda_bags> bags;
     device_values<char> memory, work, sorted_memory;
     dlrm_cuda_shard shard;
@@ -186,7 +188,7 @@ struct test_shard {
     {
         std::vector<dlrm_cuda_bags> b;
         B = batch;
-        device_ids = std::vector<device_values<int64_t>>(inputs.size());
+        device_ids = std::vector<device_values<uint32_t>>(inputs.size());
         device_offsets = std::vector<device_values<int64_t>>(inputs.size());
         for (size_t j = 0; j < inputs.size(); j++) {
             device_ids[j].make(ids[j]);

@@ -22,7 +22,7 @@ static void make_batch(test_shard &s, const embedding_case &c, random_source &r)
         for (int64_t b = 0; b < c.B; b++) {
             const int64_t n = in.variable ? r.below(in.hotness + 1) : in.hotness;
             for (int64_t k = 0; k < n; k++)
-                s.ids[j].push_back(r.unit() < c.skew ? 0 : r.below(s.tables[(size_t)in.table].rows));
+                s.ids[j].push_back((uint32_t)(r.unit() < c.skew ? 0 : r.below(s.tables[(size_t)in.table].rows)));
             if (in.variable) s.offsets[j].push_back((int64_t)s.ids[j].size());
         }
     }
@@ -62,7 +62,7 @@ static void test_lookup(test_shard &s, dlrm_dtype type, const char *name)
             for (int d = 0; d < dim; d++) {
                 double sum = 0, size = 0;
                 for (int64_t i = from; i < to; i++) {
-                    const double x = w[(size_t)(s.ids[j][(size_t)i] * dim + d)];
+                    const double x = w[(size_t)s.ids[j][(size_t)i] * (size_t)dim + (size_t)d];
                     sum += x;
                     size += std::fabs(x);
                 }
@@ -340,7 +340,7 @@ static void test_rounding(void)
         test_shard s;
         const embedding_case c = {"", {{rows, dim}}, {{0, 1, 0, 0}}, rows, 0};
         open_case(s, c, type, r);
-        for (int i = 0; i < rows; i++) s.ids[0][(size_t)i] = i;
+        for (int i = 0; i < rows; i++) s.ids[0][(size_t)i] = (uint32_t)i;
         s.feed(rows);
         s.weights[0].set(1);
         device_array g;

@@ -141,7 +141,7 @@ void ref_lookup(const dlrm_shard *shard, const double *const *weight, int64_t B,
             for (int d = 0; d < dim; d++) {
                 double sum = 0, magnitude = 0, by = in->mean && n > 0 ? (double)n : 1;
                 for (int64_t i = k.begin; i < k.end; i++) {
-                    double v = weight[in->table][bags[j].ids[i] * dim + d] / by;
+                    double v = weight[in->table][(int64_t)bags[j].ids[i] * dim + d] / by;
                     sum += v;
                     magnitude += fabs(v);
                 }

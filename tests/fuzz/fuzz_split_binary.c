@@ -42,7 +42,7 @@ static void check_batch(const dlrm_batch *b, const dlrm_model_spec *spec)
     for (int64_t i = 0; i < b->own * spec->dense_features; i++) DLRM_ASSERT(isfinite(b->dense[i]));
     for (int j = 0; j < spec->n_inputs; j++) {
         const dlrm_ids *in = &b->inputs[j];
-        for (int64_t i = 0; i < in->count; i++) DLRM_ASSERT(in->ids[i] >= 0 && in->ids[i] < spec->tables[j].rows);
+        for (int64_t i = 0; i < in->count; i++) DLRM_ASSERT(in->ids[i] < spec->tables[j].rows);
         if (!in->offsets) continue;
         DLRM_ASSERT(in->offsets[0] == 0 && in->offsets[b->size] == in->count);
         for (int64_t s = 0; s < b->size; s++) {

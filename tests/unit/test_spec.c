@@ -308,8 +308,8 @@ static void test_limits(void **state)
         "model.tables=[{rows: 5, count: 1000000, hotness: [1, 1]}]", NULL,
         "command line: model.tables.0.hotness: the features up to here are 1048578, expected at most 1048576");
     assert_refused_model(
-        "model.tables=[{rows: 1099511627776, count: 600}]", NULL,
-        "command line: model.tables.0: the tables up to \"t512\" have more than 9007199254740992 elements");
+        "model.tables=[{rows: 4294967295, dim: 65536, count: 600}]", NULL,
+        "command line: model.tables.0: the tables up to \"t32\" have more than 9007199254740992 elements");
     assert_refused_model(
         "model.tables=[{rows: 5, count: 20, hotness: 1048576}]\ntrain.batch_size=134217728", NULL,
         "command line: model.tables: 20971520 ids per sample and 134217728 samples per batch are too many, "

@@ -26,35 +26,53 @@ static void test_halves(void **state)
     assert_true(out[0x3C00] == 1.0f && out[0x0001] == 0x1p-24f && out[0xC248] == -3.140625f); /* not by half.h alone */
 }
 
+/* n ids as a file has them. */
+static void put_id(void *file, dlrm_elem type, int i, int64_t id)
+{
+    memcpy((char *)file + (size_t)i * dlrm_elem_size(type), &id, dlrm_elem_size(type)); /* little-endian */
+}
+
 /* One bad value at each place of a run that covers whole vectors and the rest. */
-static void test_one_bad(void **state)
+static void test_one_bad_id(void **state)
 {
     (void)state;
     enum { N = 67 };
-    static const int64_t bad_ids[] = {-1, 40, 127, -128, 32767, -32768, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
-    static const dlrm_elem types[] = {DLRM_INT8, DLRM_INT16, DLRM_INT32, DLRM_INT64};
-    static const int fits[] = {4, 6, 8, 10}; /* so many of bad_ids */
-    int64_t out[N];
-    float floats[N];
-    for (int t = 0; t < 4; t++)
-        for (int v = -1; v < fits[t]; v++) /* -1: none is bad */
+    static const struct {
+        dlrm_elem type;
+        int64_t rows, good, bad[10]; /* 0 ends `bad` */
+    } cases[] = {
+        {DLRM_INT8, 40, 39, {-1, 40, 127, -128}},
+        {DLRM_INT8, DLRM_MAX_ROWS, 127, {-1, -128}},
+        {DLRM_INT16, 40, 39, {-1, 40, 127, -128, 32767, -32768}},
+        {DLRM_INT16, 1 << 20, 32767, {-1, -32768}},
+        {DLRM_INT32, 40, 39, {-1, 40, 127, -128, 32767, -32768, INT32_MAX, INT32_MIN}},
+        {DLRM_INT32, INT32_MAX, INT32_MAX - 1, {-1, INT32_MIN, INT32_MAX}},
+        {DLRM_INT32, DLRM_MAX_ROWS, INT32_MAX, {-1, -2, INT32_MIN}}, /* -2 in 32 bits would be an id */
+        {DLRM_INT64, 40, 39, {-1, 40, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, (int64_t)1 << 32, ((int64_t)1 << 32) + 3}},
+        {DLRM_INT64, (int64_t)INT32_MAX + 2, (int64_t)INT32_MAX + 1, {-1, (int64_t)INT32_MAX + 2, UINT32_MAX}},
+        {DLRM_INT64, DLRM_MAX_ROWS, DLRM_MAX_ROWS - 1, {-1, DLRM_MAX_ROWS, (int64_t)1 << 32, INT64_MAX, INT64_MIN}},
+    };
+    _Alignas(8) char in[8 * N];
+    uint32_t out[N];
+    for (size_t t = 0; t < sizeof cases / sizeof *cases; t++)
+        for (int v = -1; v < 0 || cases[t].bad[v]; v++) /* -1: none is bad */
             for (int at = 0; at < N; at++) {
-                union {
-                    int8_t i8[N];
-                    int16_t i16[N];
-                    int32_t i32[N];
-                    int64_t i64[N];
-                } in;
-                for (int i = 0; i < N; i++) {
-                    int64_t id = v >= 0 && i == at ? bad_ids[v] : i == at ? 39 : i % 40;
-                    if (t == 0) in.i8[i] = (int8_t)id;
-                    if (t == 1) in.i16[i] = (int16_t)id;
-                    if (t == 2) in.i32[i] = (int32_t)id;
-                    if (t == 3) in.i64[i] = id;
-                }
-                assert_int_equal(dlrm_convert_ids(types[t], &in, N, 40, out), v < 0);
-                assert_int_equal(out[at], v < 0 ? 39 : bad_ids[v]);
+                const int64_t odd = v < 0 ? cases[t].good : cases[t].bad[v];
+                for (int i = 0; i < N; i++) put_id(in, cases[t].type, i, i == at ? odd : i % 40);
+                if (dlrm_convert_ids(cases[t].type, in, N, cases[t].rows, out) != (v < 0))
+                    fail_msg("%s, id %lld of %lld rows at place %d", dlrm_elem_text(cases[t].type), (long long)odd,
+                             (long long)cases[t].rows, at);
+                assert_true(dlrm_convert_id(cases[t].type, in, at) == odd);
+                for (int i = 0; i < N; i++)
+                    if (i != at || v < 0) assert_true(out[i] == (i == at ? odd : i % 40));
             }
+}
+
+static void test_one_bad_float(void **state)
+{
+    (void)state;
+    enum { N = 67 };
+    float floats[N];
     static const float bad_floats[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (int v = -1; v < 4; v++)
         for (int at = 0; at < N; at++) {
@@ -82,9 +100,9 @@ typedef struct column {
 
 static const column columns[] = {
     {"b", DLRM_INT8, 100, 1, false},         {"s", DLRM_INT16, 30000, 1, false},
-    {"i", DLRM_INT32, 2000000000, 1, false}, {"l", DLRM_INT64, (int64_t)1 << 40, 1, false},
+    {"i", DLRM_INT32, 2000000000, 1, false}, {"l", DLRM_INT64, DLRM_MAX_ROWS, 1, false},
     {"s3", DLRM_INT16, 1000, 3, false},      {"l2", DLRM_INT64, 9, 2, false},
-    {"vb", DLRM_INT8, 7, 4, true},           {"vl", DLRM_INT64, 123456789012, 2, true},
+    {"vb", DLRM_INT8, 7, 4, true},           {"vl", DLRM_INT64, 3123456789, 2, true},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -341,7 +359,8 @@ static void test_refused(void **state)
     REFUSE("train/s.bin", int16_t, 49999, 30000, 49999, "train/s.bin: row 49999: id 30000 is outside [0, 30000)");
     REFUSE("train/i.bin", int32_t, 20000, -2147483647, 20000, "row 20000: id -2147483647 is outside [0, 2000000000)");
     REFUSE("train/l.bin", int64_t, 19999, (int64_t)1 << 40, 19999,
-           "train/l.bin: row 19999: id 1099511627776 is outside [0, 1099511627776) of table l");
+           "train/l.bin: row 19999: id 1099511627776 is outside [0, 4294967295) of table l");
+    REFUSE("train/l.bin", int64_t, 19998, DLRM_MAX_ROWS, 19998, "row 19998: id 4294967295 is outside [0, 4294967295)");
     REFUSE("train/l.bin", int64_t, 30000, INT64_MIN, 30000, "row 30000: id -9223372036854775808 is outside");
     REFUSE("train/s3.bin", int16_t, 3 * 25000 + 2, 1000, 25000,
            "train/s3.bin: row 25000: id 1000 is outside [0, 1000)");
@@ -355,7 +374,7 @@ static void test_refused(void **state)
     snprintf(message, sizeof message, "train/vb.bin: row %lld: id 7 is outside [0, 7) of table vb", (long long)row);
     for (int k = 0; k < 3; k++) REFUSE("train/vb.bin", int8_t, at + k, 7, row, message);
     row = find_bag(7, 0, 1);
-    snprintf(message, sizeof message, "train/vl.bin: row %lld: id -5 is outside [0, 123456789012)", (long long)row);
+    snprintf(message, sizeof message, "train/vl.bin: row %lld: id -5 is outside [0, 3123456789)", (long long)row);
     REFUSE("train/vl.bin", int64_t, offset_of(7, row), -5, row, message);
 }
 
@@ -419,15 +438,17 @@ static void test_clamp(void **state)
     write_data(ROWS, 3, DLRM_FLOAT32, DLRM_BOOL);
     int64_t row = find_bag(6, 30000, 4), at = offset_of(6, row);
     patch("train/b.bin", 100, &(int8_t){-7}, 1);
-    patch("train/l2.bin", 2 * 25000 * 8, (int64_t[]){9, INT64_MAX}, 16);
+    patch("train/l2.bin", 2 * 25000 * 8, (int64_t[]){((int64_t)1 << 32) + 1, INT64_MAX}, 16);
     patch("train/vb.bin", at + 3, &(int8_t){120}, 1);
+    patch("train/i.bin", 7 * 4, &(int32_t){-3}, 4);
     assert_ok(open_data(&o, true));
     dlrm_reader_args args = whole(&o.m, BATCH);
     assert_ok(dlrm_reader_open(o.d, &args, &r));
     const dlrm_batch *b = dlrm_reader_next(r, &end);
     assert_int_equal(b->status, DLRM_OK);
-    assert_int_equal(b->clamped, 1);
+    assert_int_equal(b->clamped, 2);
     assert_int_equal(b->inputs[0].ids[100], 0);
+    assert_int_equal(b->inputs[2].ids[7], 0);
     b = dlrm_reader_next(r, &end);
     assert_int_equal(b->status, DLRM_OK);
     assert_int_equal(b->clamped, 3);
@@ -512,7 +533,7 @@ int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_halves), cmocka_unit_test(test_one_bad), IN_FOLDER(test_types),
+        cmocka_unit_test(test_halves), cmocka_unit_test(test_one_bad_id), cmocka_unit_test(test_one_bad_float), IN_FOLDER(test_types),
         IN_FOLDER(test_refused),       IN_FOLDER(test_refused_bags),   IN_FOLDER(test_clamp),
         IN_FOLDER(test_shortened),     IN_FOLDER(test_hotness),
     };

@@ -294,7 +294,7 @@ static void test_epochs(void **state)
             for (int j = 0; j < FEATURES; j++) {
                 assert_int_equal(b->inputs[j].count, want->inputs[j].count);
                 assert_memory_equal(b->inputs[j].ids, want->inputs[j].ids,
-                                    (size_t)want->inputs[j].count * sizeof(int64_t));
+                                    (size_t)want->inputs[j].count * sizeof(uint32_t));
             }
             dlrm_reader_close(&first);
         }

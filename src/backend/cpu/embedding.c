@@ -111,15 +111,15 @@ static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, 
     for (int64_t s = begin; s < end; s++) {
         float *v = (float *)a->pooled + s * a->shard->width + in->column;
         int64_t i = bag_begin(bags, in, s), stop = bag_begin(bags, in, s + 1), n = stop - i;
-        if (i + AHEAD < bags->count) prefetch_row(t->weight + bags->ids[i + AHEAD] * dim, dim);
+        if (i + AHEAD < bags->count) prefetch_row(t->weight + (int64_t)bags->ids[i + AHEAD] * dim, dim);
         if (n == 0) {
             memset(v, 0, (size_t)dim * sizeof *v);
             continue;
         }
-        memcpy(v, t->weight + bags->ids[i++] * dim, (size_t)dim * sizeof *v);
+        memcpy(v, t->weight + (int64_t)bags->ids[i++] * dim, (size_t)dim * sizeof *v);
         for (; i < stop; i++) {
-            if (i + AHEAD < bags->count) prefetch_row(t->weight + bags->ids[i + AHEAD] * dim, dim);
-            add_row(v, t->weight + bags->ids[i] * dim, dim);
+            if (i + AHEAD < bags->count) prefetch_row(t->weight + (int64_t)bags->ids[i + AHEAD] * dim, dim);
+            add_row(v, t->weight + (int64_t)bags->ids[i] * dim, dim);
         }
         if (in->mean && n > 1) scale_row(v, 1.0f / (float)n, dim);
     }
