@@ -44,11 +44,6 @@ static inline unsigned blocks_for(int64_t n, int64_t per_block, int64_t most = 1
     return (unsigned)(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
-static inline size_t storage_bytes(dlrm_dtype type)
-{
-    return type == DLRM_BF16 || type == DLRM_FP16 ? 2 : 4;
-}
-
 static inline bool aligned_to(const void *p, size_t bytes)
 {
     return (uintptr_t)p % bytes == 0;

@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(THREADS) pool_backward_kernel(const dlrm_cuda_
 /* All slots from `first` on can be moved four elements at a time. */
 static bool four_at_once(const dlrm_cuda_interact *a, int first)
 {
-    const size_t bytes = 4 * storage_bytes(a->type);
+    const size_t bytes = 4 * dlrm_dtype_bytes(a->type);
     bool yes = true;
     for (int i = first; i < a->n_slots; i++) {
         const dlrm_cuda_slot *v = &a->host_slots[i];
@@ -175,7 +175,7 @@ static bool four_at_once(const dlrm_cuda_interact *a, int first)
 
 static bool out_four_at_once(const dlrm_cuda_interact *a, const void *rows)
 {
-    return a->out_stride % 4 == 0 && a->out_width % 4 == 0 && aligned_to(rows, 4 * storage_bytes(a->type));
+    return a->out_stride % 4 == 0 && a->out_width % 4 == 0 && aligned_to(rows, 4 * dlrm_dtype_bytes(a->type));
 }
 
 static dim3 grid_for(const dlrm_cuda_interact *a, int64_t threads)

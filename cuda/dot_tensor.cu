@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cud
 
 bool dot_tensor_fits(const dlrm_cuda_interact *a)
 {
-    const size_t size = storage_bytes(a->type);
+    const size_t size = dlrm_dtype_bytes(a->type);
     if (a->n_slots > DOT_SLOTS || a->max_width > 32768 || (a->type == DLRM_FP32 && a->exact)) return false;
     if (4 * (size_t)row_bytes<float>(a->out_stride) > 160 << 10) return false;
     for (int i = 0; i < a->n_slots; i++) {

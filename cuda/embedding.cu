@@ -239,7 +239,7 @@ cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bag
                              dlrm_dtype type, cudaStream_t stream)
 {
     if (B == 0 || s->n_inputs == 0) return cudaSuccess;
-    const bool aligned = s->width % 4 == 0 && aligned_to(out, 4 * storage_bytes(type));
+    const bool aligned = s->width % 4 == 0 && aligned_to(out, 4 * dlrm_dtype_bytes(type));
     const unsigned blocks = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->n_inputs);
     WITH_TYPE(s->dtype, T,
               WITH_TYPE(type, O,

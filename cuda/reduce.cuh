@@ -2,7 +2,7 @@
 #pragma once
 #include <type_traits>
 
-#include "base/rng.h"
+#include "base/half.h"
 #include "cuda/check.h"
 
 /* V neighbouring elements of a row, as fp32. */
@@ -85,29 +85,15 @@ template <int V, class T> __device__ __forceinline__ void store_vec(T *p, vec<V>
     }
 }
 
-/* Rounds up or down with probabilities that keep the mean; `bits` are random. Infinities and NaN pass; beyond the
- * largest finite number it is that number. */
+/* By random bits, as the CPU does (base/half.h). */
 __device__ __forceinline__ __nv_bfloat16 round_randomly(float x, uint32_t bits, __nv_bfloat16)
 {
-    uint32_t u = __float_as_uint(x);
-    if (isfinite(x)) {
-        uint32_t r = u + (bits >> 16);
-        u = (r & 0x7F800000) == 0x7F800000 ? (u & 0x80000000) | 0x7F7F0000 : r;
-    } else if (isnan(x)) {
-        u = 0x7FC00000;
-    }
-    return __ushort_as_bfloat16((unsigned short)(u >> 16));
+    return __ushort_as_bfloat16(dlrm_bf16_randomly(x, bits));
 }
 
 __device__ __forceinline__ __half round_randomly(float x, uint32_t bits, __half)
 {
-    if (!isfinite(x)) return __float2half_rn(x);
-    if (fabsf(x) < 0x1p-14f) { /* subnormal: multiples of 2^-24 */
-        float steps = floorf(fabsf(x) * 0x1p24f + dlrm_unit_float(bits));
-        return __float2half_rn(copysignf(steps * 0x1p-24f, x));
-    }
-    float y = __uint_as_float(__float_as_uint(x) + (bits >> 19));
-    return __float2half_rn(__uint_as_float(__float_as_uint(fminf(fmaxf(y, -65504.0f), 65504.0f)) & 0xFFFFE000u));
+    return __ushort_as_half(dlrm_f16_randomly(x, bits));
 }
 
 __device__ __forceinline__ float round_randomly(float x, uint32_t, float)
@@ -122,12 +108,21 @@ __device__ __forceinline__ void store_vec_randomly(T *p, vec<V> a, uint64_t seed
     if constexpr (sizeof(T) == 4) {
         store_vec<V, T>(p, a);
     } else {
+        const int at = (int)(element & 3);
         dlrm_u32x4 r = dlrm_philox(seed, stream, (uint64_t)element >> 2);
         if constexpr (V == 1) {
-            *p = round_randomly(a.v[0], r.v[element & 3], T());
+            *p = round_randomly(a.v[0], at == 0 ? r.v[0] : at == 1 ? r.v[1] : at == 2 ? r.v[2] : r.v[3], T());
         } else {
             T t[4];
             uint2 x;
+            if (at != 0) { /* a slice that begins within a group of four */
+                const dlrm_u32x4 next = dlrm_philox(seed, stream, ((uint64_t)element >> 2) + 1);
+                uint32_t bits[8];
+#pragma unroll
+                for (int i = 0; i < 4; i++) bits[i] = r.v[i], bits[4 + i] = next.v[i];
+#pragma unroll
+                for (int i = 0; i < 4; i++) r.v[i] = at == 1 ? bits[i + 1] : at == 2 ? bits[i + 2] : bits[i + 3];
+            }
 #pragma unroll
             for (int i = 0; i < 4; i++) t[i] = round_randomly(a.v[i], r.v[i], T());
             memcpy(&x, t, sizeof x);

@@ -332,7 +332,7 @@ cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bag
                              dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, cudaStream_t stream)
 {
     if (B * s->pairs == 0) return cudaSuccess;
-    const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * storage_bytes(type));
+    const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * dlrm_dtype_bytes(type));
     cudaError_t result = cudaSuccess;
 #define LAUNCH(KIND)       \
     WITH_TYPE(s->dtype, T, \

@@ -85,15 +85,10 @@ static bool check_finite(const float *v, int64_t n)
     return !bad;
 }
 
-static void widen_halves(const uint16_t *restrict in, int64_t n, float *restrict out)
-{
-    for (int64_t i = 0; i < n; i++) out[i] = dlrm_float_of_f16(in[i]);
-}
-
 bool dlrm_convert_dense(dlrm_elem from, const void *in, int64_t n, float *out)
 {
     if (from == DLRM_FLOAT16) {
-        widen_halves(in, n, out);
+        dlrm_widen(DLRM_FP16, in, n, out);
     } else {
         DLRM_ASSERT(from == DLRM_FLOAT32);
         if (in != out) memcpy(out, in, (size_t)n * sizeof *out);

@@ -29,12 +29,12 @@ static void from_f64(const void *from, int64_t n, float *out)
 
 static void from_f16(const void *from, int64_t n, float *out)
 {
-    for (int64_t i = 0; i < n; i++) out[i] = dlrm_float_of_f16(((const uint16_t *)from)[i]);
+    dlrm_widen(DLRM_FP16, from, n, out);
 }
 
 static void from_bf16(const void *from, int64_t n, float *out)
 {
-    for (int64_t i = 0; i < n; i++) out[i] = dlrm_float_of_bf16(((const uint16_t *)from)[i]);
+    dlrm_widen(DLRM_BF16, from, n, out);
 }
 
 static const dlrm_st_dtype dtypes[] = {

@@ -116,7 +116,7 @@ static void time_interaction(dlrm_dtype type, bool exact)
 {
     const int n = 27, D = 128, width = D + n * (n - 1) / 2, stride = 480;
     const int64_t b = 65536;
-    const size_t size = storage_bytes(type);
+    const size_t size = dlrm_dtype_bytes(type);
     random_source r;
     device_array bottom, pooled, d_bottom, d_pooled, out;
     bottom.make(type, b * D);

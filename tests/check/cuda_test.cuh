@@ -65,7 +65,7 @@ struct device_array {
         type = t;
         host.assign((size_t)n, 0);
         MUST(cudaFree(device));
-        MUST(cudaMalloc(&device, (size_t)n * storage_bytes(t) + 16));
+        MUST(cudaMalloc(&device, (size_t)n * dlrm_dtype_bytes(t) + 16));
     }
     void randomize(random_source &r, float scale = 1)
     {
@@ -86,14 +86,14 @@ struct device_array {
             memcpy(&half[i], type == DLRM_BF16 ? (void *)&b : (void *)&h, 2);
         }
         MUST(cudaMemcpy(device, type == DLRM_FP32 ? (void *)host.data() : (void *)half.data(),
-                        host.size() * storage_bytes(type), cudaMemcpyHostToDevice));
+                        host.size() * dlrm_dtype_bytes(type), cudaMemcpyHostToDevice));
     }
     std::vector<float> download() const
     {
         std::vector<float> out(host.size());
         std::vector<uint16_t> half(host.size());
         MUST(cudaMemcpy(type == DLRM_FP32 ? (void *)out.data() : (void *)half.data(), device,
-                        host.size() * storage_bytes(type), cudaMemcpyDeviceToHost));
+                        host.size() * dlrm_dtype_bytes(type), cudaMemcpyDeviceToHost));
         for (size_t i = 0; i < out.size() && type != DLRM_FP32; i++) {
             __nv_bfloat16 b;
             __half h;

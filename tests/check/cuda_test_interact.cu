@@ -26,7 +26,7 @@ static void test_interact(const interact_case &c, dlrm_dtype type, bool exact, r
         data[(size_t)i].randomize(r);
         grad[(size_t)i].make(type, c.b * stride + c.misalign);
         grad[(size_t)i].set(77);
-        const size_t off = (size_t)c.misalign * storage_bytes(type);
+        const size_t off = (size_t)c.misalign * dlrm_dtype_bytes(type);
         slots[(size_t)i] = {
             (char *)data[(size_t)i].device + off, (char *)grad[(size_t)i].device + off, stride, stride, width, 0};
         if (i == c.n / 2 && c.n > 2) slots[(size_t)i].grad = NULL;

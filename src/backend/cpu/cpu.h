@@ -2,6 +2,7 @@
  * gradient, or pieces of the sorted ids; each piece runs on one thread, so results do not depend on their number. */
 #pragma once
 #include "backend/backend.h"
+#include "base/hot.h"
 
 typedef struct cpu_impl {
     int threads;
@@ -16,13 +17,6 @@ static inline cpu_impl *cpu_of(dlrm_backend *be)
 {
     return (cpu_impl *)be->impl;
 }
-
-/* Hot loops are compiled for AVX-512, AVX2 and plain x86-64, and chosen when the program starts. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define CPU_HOT __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CPU_HOT
-#endif
 
 void cpu_linear_forward(dlrm_backend *, const dlrm_linear_forward_args *);
 void cpu_linear_backward(dlrm_backend *, const dlrm_linear_backward_args *);

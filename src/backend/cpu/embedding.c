@@ -87,12 +87,12 @@ static int64_t bag_begin(const dlrm_bags *b, const dlrm_shard_input *in, int64_t
 
 /* --- lookup --- */
 
-CPU_HOT static void add_row(float *into, const float *row, int dim)
+DLRM_HOT static void add_row(float *into, const float *row, int dim)
 {
     for (int d = 0; d < dim; d++) into[d] += row[d];
 }
 
-CPU_HOT static void scale_row(float *v, float by, int dim)
+DLRM_HOT static void scale_row(float *v, float by, int dim)
 {
     for (int d = 0; d < dim; d++) v[d] *= by;
 }
@@ -189,7 +189,7 @@ void cpu_sort(dlrm_backend *be, const dlrm_lookup_args *a)
 
 /* --- update --- */
 
-CPU_HOT static void add_scaled(float *into, const float *g, float by, int dim)
+DLRM_HOT static void add_scaled(float *into, const float *g, float by, int dim)
 {
     for (int d = 0; d < dim; d++) into[d] += by * g[d];
 }

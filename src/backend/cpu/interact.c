@@ -30,7 +30,7 @@ static float *gradient(const dlrm_vector_slot *v, int64_t s)
 }
 
 /* vt[d][padded]: the slots' vectors of sample s, transposed; z = lower triangle of their products, row by row. */
-CPU_HOT static void dot_forward(const dlrm_vector_slot *slots, int n, int D, int64_t s, float *vt, float *z)
+DLRM_HOT static void dot_forward(const dlrm_vector_slot *slots, int n, int D, int64_t s, float *vt, float *z)
 {
     const int64_t padded = round_up(n, COLS);
     for (int i = 0; i < n; i++) {
@@ -56,7 +56,7 @@ CPU_HOT static void dot_forward(const dlrm_vector_slot *slots, int n, int D, int
 }
 
 /* grad of slot i = sum over j of S[i][j] v_j, S the symmetric matrix of the products' gradients. */
-CPU_HOT static void dot_backward(const dlrm_vector_slot *slots, int n, int D, int64_t s, const float *dz, float *S)
+DLRM_HOT static void dot_backward(const dlrm_vector_slot *slots, int n, int D, int64_t s, const float *dz, float *S)
 {
     const int64_t padded = round_up(n, COLS);
     for (int i = 0; i < n; i++) {

@@ -42,7 +42,7 @@ static void piece_rows(const cpu_impl *c, const dlrm_cut *cut, const grid *g, in
     *rows = (c->pinned ? cut->at[p + 1] : (p + 1) * b / g->pieces) - *at;
 }
 
-CPU_HOT static void add_bias(float *y, const float *bias, int64_t rows, int64_t n, int64_t ld, bool relu)
+DLRM_HOT static void add_bias(float *y, const float *bias, int64_t rows, int64_t n, int64_t ld, bool relu)
 {
     for (int64_t i = 0; i < rows; i++, y += ld) {
         if (relu)
@@ -55,18 +55,18 @@ CPU_HOT static void add_bias(float *y, const float *bias, int64_t rows, int64_t 
     }
 }
 
-CPU_HOT static void mask(float *dx, const float *x, int64_t rows, int64_t n, int64_t ld)
+DLRM_HOT static void mask(float *dx, const float *x, int64_t rows, int64_t n, int64_t ld)
 {
     for (int64_t i = 0; i < rows; i++, dx += ld, x += ld)
         for (int64_t j = 0; j < n; j++) dx[j] = x[j] > 0 ? dx[j] : 0;
 }
 
-CPU_HOT static void add_to(float *into, const float *from, int64_t n)
+DLRM_HOT static void add_to(float *into, const float *from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) into[i] += from[i];
 }
 
-CPU_HOT static void column_sums(float *sum, const float *z, int64_t rows, int64_t n, int64_t ld)
+DLRM_HOT static void column_sums(float *sum, const float *z, int64_t rows, int64_t n, int64_t ld)
 {
     for (int64_t j = 0; j < n; j++) sum[j] = 0;
     for (int64_t i = 0; i < rows; i++, z += ld)

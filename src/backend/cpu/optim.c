@@ -5,12 +5,12 @@
 
 #include "base/rng.h"
 
-CPU_HOT static void sgd(float lr, int64_t n, float *w, const float *g)
+DLRM_HOT static void sgd(float lr, int64_t n, float *w, const float *g)
 {
     for (int64_t i = 0; i < n; i++) w[i] -= lr * g[i];
 }
 
-CPU_HOT static void momentum(float lr, float mu, int64_t n, float *w, const float *g, float *m)
+DLRM_HOT static void momentum(float lr, float mu, int64_t n, float *w, const float *g, float *m)
 {
     for (int64_t i = 0; i < n; i++) {
         m[i] = mu * m[i] + g[i];
@@ -18,7 +18,7 @@ CPU_HOT static void momentum(float lr, float mu, int64_t n, float *w, const floa
     }
 }
 
-CPU_HOT static void adagrad(float lr, float eps, int64_t n, float *w, const float *g, float *a)
+DLRM_HOT static void adagrad(float lr, float eps, int64_t n, float *w, const float *g, float *a)
 {
     for (int64_t i = 0; i < n; i++) {
         a[i] += g[i] * g[i];
@@ -26,7 +26,7 @@ CPU_HOT static void adagrad(float lr, float eps, int64_t n, float *w, const floa
     }
 }
 
-CPU_HOT static void adam(const dlrm_rule *r, int64_t n, float *w, const float *g, float *m, float *v)
+DLRM_HOT static void adam(const dlrm_rule *r, int64_t n, float *w, const float *g, float *m, float *v)
 {
     const float b1 = r->beta1, b2 = r->beta2, rate = r->adam_rate, root = r->adam_root, eps = r->epsilon;
     for (int64_t i = 0; i < n; i++) {
