@@ -7,7 +7,7 @@
 #include "base/status.h"
 
 typedef struct dlrm_tensor_info {
-    char name[256];
+    char name[320]; /* a table's of 200 bytes, with all that is put before and after it */
     int n_dims;
     int64_t dims[4];
 } dlrm_tensor_info;

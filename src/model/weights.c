@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "model/tensors.h"
+#include "model/pieces.h"
 
 enum { BLOCK = 1 << 20 /* elements in memory at a time */ };
 static const int64_t MAX_FILE_BYTES = (int64_t)8 << 30;
@@ -33,44 +33,15 @@ static dlrm_tensor_info tensor(const dlrm_model *m, int i)
     return info;
 }
 
-/* Tensor i as this rank holds it, in backend memory. */
-typedef struct holding {
-    float *at; /* NULL: another rank has it */
-    int64_t rows, width, pitch;
-} holding;
-
-static holding held(const dlrm_model *m, int i)
+/* Rows of a piece that are moved at a time. */
+static int64_t block_rows(const dlrm_piece *p)
 {
-    if (i < m->params.n) {
-        const dlrm_param *p = &m->params.list[i];
-        return (holding){m->params.w + p->offset, p->n_dims == 2 ? p->dims[0] : 1, p->dims[p->n_dims - 1], p->pitch};
-    }
-    for (int k = 0; k < m->emb.shard.n_tables; k++)
-        if (m->emb.table[k] == i - m->params.n) {
-            const dlrm_table_shard *t = &m->emb.shard.tables[k];
-            return (holding){t->weight, t->rows, t->dim, t->dim};
-        }
-    return (holding){0};
+    return p->part.columns < BLOCK ? BLOCK / p->part.columns : 1;
 }
 
-/* Rows that are moved at a time. */
-static int64_t block_rows(const holding *h)
+static int64_t min64(int64_t a, int64_t b)
 {
-    return h->width < BLOCK ? BLOCK / h->width : 1;
-}
-
-/* Copies rows [row, row+n) to or from a host block without padding. */
-static void move_rows(dlrm_backend *be, const holding *h, int64_t row, int64_t n, float *block, bool to_host)
-{
-    const int64_t step = h->pitch == h->width ? n : 1; /* as many at a time as lie together */
-    for (int64_t r = 0; r < n; r += step) {
-        float *there = h->at + (row + r) * h->pitch, *here = block + r * h->width;
-        size_t bytes = (size_t)(step * h->width) * sizeof *here;
-        if (to_host)
-            be->ops->download(be, here, there, bytes);
-        else
-            be->ops->upload(be, there, here, bytes);
-    }
+    return a < b ? a : b;
 }
 
 /* BLOCK, or the widest tensor's row. */
@@ -85,6 +56,38 @@ static int64_t block_elements(const dlrm_model *m)
     return most;
 }
 
+/* A part of the tensor's rows, into a block without gaps. */
+static dlrm_status read_rows(dlrm_tensors *t, const dlrm_piece *p, int64_t row, int64_t n, float *block)
+{
+    const dlrm_part *a = &p->part;
+    if (a->row_step == 1 && a->columns == p->whole_columns)
+        return dlrm_tensors_read(t, p->whole.name, (a->first_row + row) * a->columns, n * a->columns, block);
+    for (int64_t r = 0; r < n; r++)
+        TRY(dlrm_tensors_read(t, p->whole.name, (a->first_row + (row + r) * a->row_step) * p->whole_columns + a->first_column,
+                              a->columns, block + r * a->columns));
+    return DLRM_OK;
+}
+
+static dlrm_status load_pieces(dlrm_model *m, dlrm_tensors *t, float *block)
+{
+    int n_pieces;
+    dlrm_piece *pieces;
+    TRY(dlrm_pieces_list(m, false, &pieces, &n_pieces));
+    dlrm_status st = DLRM_OK;
+    for (int i = 0; i < n_pieces; i++) {
+        const dlrm_piece *p = &pieces[i];
+        const int64_t most = block_rows(p), rows = p->part.rows;
+        for (int64_t row = 0, n; row < rows && st == DLRM_OK; row += n) {
+            n = min64(rows - row, most);
+            st = read_rows(t, p, row, n, block);
+            if (st == DLRM_OK) dlrm_piece_upload(m->be, p, row, n, block);
+        }
+    }
+    dlrm_free(&pieces);
+    m->be->ops->weights_changed(m->be);
+    return st;
+}
+
 static dlrm_status load_own(dlrm_model *m, const char *path, const char *name_map, char *unused, size_t bytes)
 {
     dlrm_status st;
@@ -96,17 +99,7 @@ static dlrm_status load_own(dlrm_model *m, const char *path, const char *name_ma
         dlrm_tensor_info info = tensor(m, i);
         TRY_TO(done, st, dlrm_tensors_require(t, &info));
     }
-    for (int i = 0; i < count_tensors(m); i++) {
-        dlrm_tensor_info info = tensor(m, i);
-        const holding h = held(m, i);
-        const int64_t most = h.at ? block_rows(&h) : 0;
-        for (int64_t row = 0; row < h.rows; row += most) {
-            int64_t n = h.rows - row < most ? h.rows - row : most;
-            TRY_TO(done, st, dlrm_tensors_read(t, info.name, row * h.width, n * h.width, block));
-            move_rows(m->be, &h, row, n, block, false);
-        }
-    }
-    m->be->ops->weights_changed(m->be);
+    TRY_TO(done, st, load_pieces(m, t, block));
     dlrm_tensors_unused(t, unused, bytes);
 done:
     dlrm_free(&block);
@@ -142,22 +135,39 @@ dlrm_status dlrm_weights_check_export(dlrm_model *m, const char *folder)
     return dlrm_comm_agree(m->comm, st, NULL);
 }
 
+static dlrm_status write_rows(dlrm_export *e, const dlrm_piece *p, int64_t row, int64_t n, const float *block)
+{
+    const dlrm_part *a = &p->part;
+    if (a->row_step == 1 && a->columns == p->whole_columns)
+        return dlrm_export_write(e, p->tensor, (a->first_row + row) * a->columns, n * a->columns, block);
+    for (int64_t r = 0; r < n; r++)
+        TRY(dlrm_export_write(e, p->tensor, (a->first_row + (row + r) * a->row_step) * p->whole_columns + a->first_column, a->columns,
+                              block + r * a->columns));
+    return DLRM_OK;
+}
+
 static dlrm_status write_own(dlrm_model *m, dlrm_export *e)
 {
-    float *block;
-    dlrm_status st = DLRM_OK;
-    TRY(dlrm_alloc(block_elements(m), sizeof *block, "weights being written", &block));
-    for (int i = 0; i < count_tensors(m) && st == DLRM_OK; i++) {
-        const holding h = i < m->params.n && m->comm->rank != 0 ? (holding){0} : held(m, i);
-        const int64_t most = h.at ? block_rows(&h) : 0;
-        for (int64_t row = 0; row < h.rows && st == DLRM_OK; row += most) {
-            int64_t n = h.rows - row < most ? h.rows - row : most;
-            move_rows(m->be, &h, row, n, block, true);
-            st = dlrm_export_write(e, i, row * h.width, n * h.width, block);
+    int n_pieces;
+    float *block = NULL;
+    dlrm_piece *pieces = NULL;
+    dlrm_status st;
+    TRY_TO(done, st, dlrm_pieces_list(m, false, &pieces, &n_pieces));
+    TRY_TO(done, st, dlrm_alloc(block_elements(m), sizeof *block, "weights being written", &block));
+    for (int i = 0; i < n_pieces; i++) {
+        const dlrm_piece *p = &pieces[i];
+        const int64_t most = block_rows(p), rows = p->saved_here ? p->part.rows : 0;
+        for (int64_t row = 0, n; row < rows; row += n) {
+            n = min64(rows - row, most);
+            dlrm_piece_download(m->be, p, row, n, block);
+            TRY_TO(done, st, write_rows(e, p, row, n, block));
         }
     }
+    st = dlrm_export_flush(e);
+done:
     dlrm_free(&block);
-    return st != DLRM_OK ? st : dlrm_export_flush(e);
+    dlrm_free(&pieces);
+    return st;
 }
 
 dlrm_status dlrm_weights_export(dlrm_model *m, const char *folder)

@@ -1,5 +1,5 @@
-/* A model's weights from and to files: checkpoint.init_from and checkpoint.export. Collective; each rank reads and writes
- * its own tables, rank 0 the MLPs, in blocks. */
+/* A model's weights from and to files: checkpoint.init_from and checkpoint.export. Collective; each rank reads what it
+ * holds and writes its share of it, in blocks. */
 #pragma once
 #include "model/model.h"
 

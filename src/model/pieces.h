@@ -1,0 +1,37 @@
+/* The parts of the model's tensors that this rank holds: the one list that weights and checkpoints are read and written
+ * by. Tensors are the MLPs' parameters, the tables, and the optimizer's state of both, under the tensor's name and a
+ * suffix: .momentum (sgd), .adagrad (both kinds; a value a row with rowwise_adagrad), .m and .v (adam). */
+#pragma once
+#include "model/model.h"
+#include "model/tensors.h"
+
+/* Rows first_row, first_row + row_step, …, `rows` of them, and columns [first_column, first_column + columns) of a tensor. One
+ * of one dimension is a matrix of one row (a bias) or of one column (a value for each row of a table). */
+typedef struct dlrm_part {
+    int64_t first_row, row_step, rows, first_column, columns;
+} dlrm_part;
+
+typedef struct dlrm_piece {
+    int tensor;             /* its number: the MLPs' parameters, then the tables */
+    dlrm_tensor_info whole; /* name and shape */
+    int64_t whole_rows, whole_columns;
+    dlrm_part part;
+    char *at;          /* its first element, backend memory */
+    int64_t pitch;     /* elements from one of its rows to the next */
+    int element_bytes;
+    bool saved_here;   /* where several ranks hold the same part, one of them writes it */
+} dlrm_piece;
+
+/* *list: a new array (dlrm_alloc). state: with the optimizer's. */
+dlrm_status dlrm_pieces_list(const dlrm_model *m, bool state, dlrm_piece **list, int *n) DLRM_MUST_USE;
+static inline int64_t dlrm_piece_row_bytes(const dlrm_piece *p)
+{
+    return p->part.columns * p->element_bytes;
+}
+static inline int64_t dlrm_piece_bytes(const dlrm_piece *p)
+{
+    return p->part.rows * dlrm_piece_row_bytes(p);
+}
+/* Rows [row, row+n) of the piece to or from a host block that has no padding. */
+void dlrm_piece_download(dlrm_backend *be, const dlrm_piece *p, int64_t row, int64_t n, void *block);
+void dlrm_piece_upload(dlrm_backend *be, const dlrm_piece *p, int64_t row, int64_t n, const void *block);
