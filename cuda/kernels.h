@@ -170,6 +170,8 @@ cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *s
 /* Elements [first, first+n) of the tensor: uniform in ±scale, rounded to nearest. */
 cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, int64_t n, uint64_t seed,
                                  uint64_t tensor, double scale, cudaStream_t stream);
+/* The same of a slice of a table, a->weight being of dtype `type`. */
+cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, dlrm_dtype type, cudaStream_t stream);
 cudaError_t dlrm_cuda_fill(float *p, int64_t n, float value, cudaStream_t stream);
 /* Row r of `to` (pitch to_stride) = row r of `from` (pitch from_stride), rounded to nearest; columns beyond `width` of
  * `to`, up to to_stride, are set to 0. */

@@ -91,6 +91,28 @@ cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, i
     return cudaGetLastError();
 }
 
+/* Rows that do not follow each other in the table: a call of the generator for each element. */
+template <class T>
+__global__ void __launch_bounds__(THREADS) slice_init_kernel(T *weight, const dlrm_table_init_args a)
+{
+    const float scale = (float)a.scale;
+    for (int64_t i = thread_index(); i < a.rows * a.columns; i += grid_threads()) {
+        const int64_t row = i / a.columns, column = i - row * a.columns;
+        const int64_t element = (a.first_row + row * a.row_step) * a.dim + a.first_column + column;
+        weight[i] = from_float<T>((2 * dlrm_rng_uniform(a.seed, a.stream, (uint64_t)element) - 1) * scale);
+    }
+}
+
+cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, dlrm_dtype type, cudaStream_t stream)
+{
+    const int64_t n = a->rows * a->columns;
+    if (a->columns == a->dim && a->row_step == 1)
+        return dlrm_cuda_table_init(a->weight, type, a->first_row * a->dim, n, a->seed, a->stream, a->scale, stream);
+    if (n == 0) return cudaSuccess;
+    WITH_TYPE(type, T, (slice_init_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, stream>>>((T *)a->weight, *a)));
+    return cudaGetLastError();
+}
+
 __global__ void __launch_bounds__(THREADS) fill_kernel(float *p, int64_t n, float value)
 {
     for (int64_t i = thread_index(); i < n; i += grid_threads()) p[i] = value;

@@ -180,10 +180,11 @@ typedef struct dlrm_dense_update_args {
 } dlrm_dense_update_args;
 
 typedef struct dlrm_table_init_args {
-    float *weight;          /* [rows, dim] = uniform in ±scale */
-    int64_t first, n;       /* elements [first, first+n) of the whole table go to weight[0…n) */
+    float *weight;                     /* [rows, columns] = uniform in ±scale: a slice of the whole table, each element as there */
+    int64_t first_row, row_step, rows; /* row i is the table's row first_row + i*row_step */
+    int first_column, columns, dim;    /* dim: width of the table */
     uint64_t seed, stream;
-    double scale;           /* √(1/rows) */
+    double scale;                      /* √(1/rows of the table) */
 } dlrm_table_init_args;
 
 /* Every op is there in every backend. */

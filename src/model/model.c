@@ -69,22 +69,20 @@ static dlrm_status open_stages(dlrm_model *m)
         int64_t dense = m->max_own * dlrm_pitch(m->be, m->spec->dense_features);
         TRY(m->be->ops->alloc(m->be, dense, m->be->act_bytes, "dense features", &s->dense));
         TRY(m->be->ops->alloc(m->be, m->max_own, sizeof(float), "labels", &s->labels));
-        TRY(dlrm_alloc(m->emb.shard.n_inputs, sizeof *s->bags, "ids", &s->bags));
         TRY(dlrm_alloc(m->comm->ranks + 1, sizeof *s->sample_at, "sample ranges", &s->sample_at));
     }
     return DLRM_OK;
 }
 
-dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, dlrm_backend *be, dlrm_comm *comm,
-                            int64_t max_batch, dlrm_model *m)
+dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_placement *place, dlrm_backend *be,
+                            dlrm_comm *comm, int64_t max_batch, dlrm_model *m)
 {
-    *m = (dlrm_model){.cfg = cfg, .spec = spec, .be = be, .comm = comm};
+    *m = (dlrm_model){.cfg = cfg, .spec = spec, .place = place, .be = be, .comm = comm};
     m->max_own = most_own(cfg, comm, max_batch);
-    TRY(dlrm_placement_make(spec, cfg->parallel.strategy, comm->ranks, &m->place));
     TRY(open_params(m));
     TRY(dlrm_mlp_open(be, spec->dense_features, spec->bottom, true, 0, m->max_own, &m->bottom));
     TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, 2 * spec->bottom.n, m->max_own, &m->top));
-    TRY(dlrm_embedding_open(be, comm, spec, &m->place, &cfg->optimizer.embedding, max_batch, m->max_own, &m->emb));
+    TRY(dlrm_embedding_open(be, comm, spec, place, &cfg->optimizer.embedding, max_batch, m->max_own, &m->emb));
     TRY(open_stages(m));
     int64_t x = m->max_own * dlrm_pitch(be, spec->interaction_width);
     TRY(be->ops->alloc(be, x, be->act_bytes, "interaction", &m->x));
@@ -119,13 +117,11 @@ void dlrm_model_close(dlrm_model *m)
     for (int k = 0; k < DLRM_STAGES; k++) {
         ops->release(m->be, &m->stages[k].dense);
         ops->release(m->be, &m->stages[k].labels);
-        dlrm_free(&m->stages[k].bags);
         dlrm_free(&m->stages[k].sample_at);
     }
     ops->release(m->be, &m->x);
     ops->release(m->be, &m->dx);
     dlrm_free(&m->slots);
-    dlrm_placement_clear(&m->place);
 }
 
 /* Weights normal with std sqrt(2/(in+out)), biases normal with std sqrt(1/out): facebook's dlrm. */

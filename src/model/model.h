@@ -16,7 +16,6 @@ typedef struct dlrm_stage {
     dlrm_cut cut;
     void *dense;          /* [max_own, dense_features] */
     float *labels;        /* [max_own] */
-    dlrm_bags *bags;      /* [shard inputs] */
 } dlrm_stage;
 
 /* The parts of the parameters whose gradients are complete, and reduced, at different times. */
@@ -30,7 +29,7 @@ typedef struct dlrm_model {
     const dlrm_model_spec *spec;
     dlrm_backend *be;
     dlrm_comm *comm;
-    dlrm_placement place;
+    const dlrm_placement *place;
     dlrm_embedding emb;
     dlrm_params params;
     dlrm_mlp bottom, top;
@@ -45,9 +44,9 @@ typedef struct dlrm_model {
     int64_t updates;          /* optimizer updates made so far */
 } dlrm_model;
 
-/* max_batch: the largest global batch that will be trained or evaluated. `spec`, `cfg`, `be`, `comm` are borrowed. */
-dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, dlrm_backend *be, dlrm_comm *comm,
-                            int64_t max_batch, dlrm_model *out) DLRM_MUST_USE;
+/* max_batch: the largest global batch that will be trained or evaluated. What is pointed to is borrowed. */
+dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_placement *place, dlrm_backend *be,
+                            dlrm_comm *comm, int64_t max_batch, dlrm_model *out) DLRM_MUST_USE;
 /* Collective, once every rank has opened its model. */
 dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open) DLRM_MUST_USE;
 void dlrm_model_close(dlrm_model *m);

@@ -37,21 +37,24 @@ static int param_pieces(const dlrm_model *m, int i, bool state, dlrm_piece *out)
     return n;
 }
 
-/* The same of a table on this rank. */
-static int table_pieces(const dlrm_model *m, int i, bool state, dlrm_piece *out)
+/* The same of a slice of a table; none if it is not on this rank. */
+static int slice_pieces(const dlrm_model *m, int i, bool state, dlrm_piece *out)
 {
-    const dlrm_table_shard *t = &m->emb.shard.tables[i];
-    const dlrm_table *whole = &m->spec->tables[m->emb.table[i]];
+    const dlrm_slice *s = &m->place->slices[i];
+    const dlrm_table_shard *t = dlrm_embedding_slice(&m->emb, i);
+    if (!t) return 0;
+    const dlrm_table *whole = &m->spec->tables[s->table];
     const dlrm_optimizer_config *opt = &m->cfg->optimizer.embedding;
     const int n = 1 + (state ? dlrm_optimizer_states(opt) : 0);
     for (int k = 0; k < n; k++) {
         const bool by_row = k > 0 && dlrm_optimizer_rowwise(opt);
         const int columns = by_row ? 1 : t->dim;
-        out[k] = (dlrm_piece){.tensor = m->params.n + m->emb.table[i], .whole = {.n_dims = by_row ? 1 : 2, .dims = {whole->rows, by_row ? 0 : whole->dim}},
+        out[k] = (dlrm_piece){.tensor = m->params.n + s->table, .whole = {.n_dims = by_row ? 1 : 2, .dims = {whole->rows, by_row ? 0 : whole->dim}},
                               .whole_rows = whole->rows, .whole_columns = by_row ? 1 : whole->dim,
-                              .part = {.row_step = 1, .rows = t->rows, .columns = columns},
+                              .part = {.first_row = s->first_row, .row_step = s->row_step, .rows = s->rows,
+                                       .first_column = by_row ? 0 : s->first_column, .columns = columns},
                               .at = (char *)(k == 0 ? t->weight : t->state[k - 1]), .pitch = columns,
-                              .element_bytes = sizeof(float), .saved_here = true};
+                              .element_bytes = sizeof(float), .saved_here = s->owner != DLRM_EVERY_RANK || has_turn(m, s->table)};
         snprintf(out[k].whole.name, sizeof out[k].whole.name, "table.%s.weight%s", whole->name, k == 0 ? "" : state_suffix(opt, k - 1));
     }
     return n;
@@ -61,9 +64,9 @@ dlrm_status dlrm_pieces_list(const dlrm_model *m, bool state, dlrm_piece **list,
 {
     enum { MOST = 3 /* weights and two states */ };
     *n = 0;
-    TRY(dlrm_alloc((int64_t)MOST * (m->params.n + m->emb.shard.n_tables), sizeof **list, "the list of tensors", list));
+    TRY(dlrm_alloc((int64_t)MOST * (m->params.n + m->place->n_slices), sizeof **list, "the list of tensors", list));
     for (int i = 0; i < m->params.n; i++) *n += param_pieces(m, i, state, *list + *n);
-    for (int i = 0; i < m->emb.shard.n_tables; i++) *n += table_pieces(m, i, state, *list + *n);
+    for (int i = 0; i < m->place->n_slices; i++) *n += slice_pieces(m, i, state, *list + *n);
     return DLRM_OK;
 }
 

@@ -8,7 +8,7 @@ void dlrm_feed(dlrm_model *m, int stage, const dlrm_batch *batch, bool train)
     const dlrm_comm *c = m->comm;
     const int chunks = (int)cfg->train.deterministic_chunks;
     dlrm_stage *s = &m->stages[stage];
-    dlrm_shard *shard = &m->emb.shard;
+    dlrm_tables *tables = &m->emb.own;
     DLRM_ASSERT(batch->own <= m->max_own);
     s->B = batch->size;
     s->own = batch->own;
@@ -18,14 +18,11 @@ void dlrm_feed(dlrm_model *m, int stage, const dlrm_batch *batch, bool train)
         s->sample_at[p + 1] = s->sample_at[p] + own;
     }
     dlrm_cut_make(s->B, c->rank, c->ranks, cfg->train.deterministic, chunks, &s->cut);
-    for (int i = 0; i < shard->n_inputs; i++) {
-        const dlrm_ids *ids = &batch->inputs[m->emb.input[i]];
-        s->bags[i] = (dlrm_bags){ids->ids, ids->offsets, ids->count};
-    }
-    dlrm_feed_args a = {.shard = shard, .slot = stage, .B = s->B, .b = s->own, .dense_features = m->spec->dense_features,
-                        .dense = batch->dense, .labels = batch->labels, .bags = s->bags, .to_dense = s->dense,
-                        .to_labels = s->labels, .to_bags = s->bags};
-    dlrm_lookup_args sorted = {.shard = shard, .B = s->B, .bags = s->bags, .slot = stage};
+    dlrm_tables_bags(tables, stage, batch->inputs);
+    dlrm_feed_args a = {.shard = &tables->shard, .slot = stage, .B = s->B, .b = s->own, .dense_features = m->spec->dense_features,
+                        .dense = batch->dense, .labels = batch->labels, .bags = tables->bags[stage], .to_dense = s->dense,
+                        .to_labels = s->labels, .to_bags = tables->bags[stage]};
+    dlrm_lookup_args sorted = {.shard = &tables->shard, .B = s->B, .bags = tables->bags[stage], .slot = stage};
     m->be->ops->lap(m->be, DLRM_PHASES);
     m->be->ops->feed(m->be, &a);
     if (train) m->be->ops->sort(m->be, &sorted);
@@ -56,7 +53,7 @@ static void forward(dlrm_model *m, void (*lap)(dlrm_backend *, dlrm_phase))
     dlrm_backend *be = m->be;
     const dlrm_stage *s = m->at;
     dlrm_interact_args a = interaction(m);
-    dlrm_embedding_lookup(be, &m->emb, s->B, s->bags);
+    dlrm_embedding_lookup(be, &m->emb, s->B, (int)(s - m->stages));
     lap(be, DLRM_PHASE_LOOKUP);
     int vectors = dlrm_embedding_exchange(&m->emb, &m->exchange);
     lap(be, DLRM_PHASE_EXCHANGE);
@@ -130,7 +127,7 @@ void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rat
     forward(m, be->ops->lap);
     loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : m->dx, loss);
     int sums = backward(m);
-    dlrm_embedding_update(be, &m->emb, m->at->B, m->at->bags, stage, &sparse);
+    dlrm_embedding_update(be, &m->emb, m->at->B, stage, &sparse);
     be->ops->lap(be, DLRM_PHASE_UPDATE);
     m->exchange.ops->finish(&m->exchange, sums);
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);

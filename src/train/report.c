@@ -64,7 +64,10 @@ static dlrm_status start_event(dlrm_report *r)
 {
     const dlrm_session *s = r->s;
     json_t *ranks = json_array(), *owner = json_array();
-    for (int t = 0; t < s->spec.n_tables; t++) json_array_append_new(owner, json_integer(s->place.owner[t]));
+    for (int t = 0; t < s->spec.n_tables; t++) {
+        const int first = s->place.first_slice[t], slices = s->place.first_slice[t + 1] - first;
+        json_array_append_new(owner, slices == 1 ? json_integer(s->place.slices[first].owner) : json_null());
+    }
     for (int p = 0; p < s->comm->ranks; p++) {
         dlrm_work w;
         TRY(dlrm_work_of(s, p, &w));

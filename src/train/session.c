@@ -62,9 +62,10 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     TRY(open_data(s));
     s->batch = min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
-    TRY(dlrm_placement_make(&s->spec, cfg->parallel.strategy, s->comm->ranks, &s->place));
+    const dlrm_placement_args place = {.strategy = cfg->parallel.strategy};
+    TRY(dlrm_placement_make(&s->spec, &place, s->comm->ranks, &s->place));
     TRY(dlrm_alloc(s->spec.n_inputs, sizeof *s->wanted, "inputs held", &s->wanted));
-    for (int j = 0; j < s->spec.n_inputs; j++) s->wanted[j] = s->place.owner[s->spec.inputs[j].table] == s->comm->rank;
+    for (int j = 0; j < s->spec.n_inputs; j++) s->wanted[j] = dlrm_placement_wants(&s->place, j, s->comm->rank);
     s->train_args = (dlrm_reader_args){.split = DLRM_TRAIN_SPLIT, .batch_size = s->batch, .epochs = cfg->train.epochs,
                                        .deterministic = cfg->train.deterministic, .chunks = (int)cfg->train.deterministic_chunks,
                                        .rank = s->comm->rank, .ranks = s->comm->ranks, .wanted = s->wanted};
@@ -110,7 +111,7 @@ static dlrm_status open_model(dlrm_session *s)
                               .precision = cfg->train.precision, .device = s->device, .max_batch = max_batch,
                               .dense_features = s->spec.dense_features, .seed = (uint64_t)cfg->train.seed};
     TRY(dlrm_device_open(&args, &s->be));
-    TRY(dlrm_model_open(cfg, &s->spec, &s->be, s->comm, max_batch, &s->model));
+    TRY(dlrm_model_open(cfg, &s->spec, &s->place, &s->be, s->comm, max_batch, &s->model));
     return cfg->checkpoint.init_from ? DLRM_OK : dlrm_model_init(&s->model);
 }
 

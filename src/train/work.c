@@ -44,8 +44,8 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
         floats += reduce->first_node[R] * (reduce->segment[rank + 1] - reduce->segment[rank]) + 2 * own * m->vectors_width;
         if (nodes > 1) floats += m->mlp_elements * nodes;
     }
-    for (int j = 0; j < m->n_inputs; j++)
-        if (s->place.owner[m->inputs[j].table] == rank) ids += m->inputs[j].hotness;
+    for (int i = 0; i < s->place.n_parts; i++)
+        if (s->place.slices[s->place.parts[i].slice].owner == rank) ids += m->inputs[s->place.parts[i].input].hotness;
     return floats * 4 + B * ids * 2 * 8;
 }
 
@@ -64,7 +64,7 @@ static dlrm_status reading(const dlrm_session *s, int rank, dlrm_work *w)
     dlrm_reader_args train = s->train_args, eval = s->eval_args;
     bool *wanted;
     TRY(dlrm_alloc(s->spec.n_inputs, sizeof *wanted, "inputs held", &wanted));
-    for (int j = 0; j < s->spec.n_inputs; j++) wanted[j] = s->place.owner[s->spec.inputs[j].table] == rank;
+    for (int j = 0; j < s->spec.n_inputs; j++) wanted[j] = dlrm_placement_wants(&s->place, j, rank);
     train.rank = eval.rank = rank;
     train.wanted = eval.wanted = wanted;
     double epochs = (double)run_samples(s, -1) / (double)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);
@@ -85,11 +85,11 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     const int64_t steps = dlrm_session_steps(s), all = run_samples(s, -1), width = s->place.width[rank];
     dlrm_reduce reduce;
     *w = (dlrm_work){.tables = s->place.tables[rank], .inputs = s->place.inputs[rank], .samples = run_samples(s, rank)};
-    for (int t = 0; t < s->spec.n_tables; t++) {
-        if (s->place.owner[t] != rank) continue;
-        const dlrm_table *table = &s->spec.tables[t];
-        w->table_bytes += table->rows * table->dim * 4;
-        w->state_bytes += table->rows * (dlrm_optimizer_rowwise(&cfg->optimizer.embedding) ? 1 : table->dim) *
+    for (int k = 0; k < s->place.n_slices; k++) {
+        const dlrm_slice *slice = &s->place.slices[k];
+        if (slice->owner != rank && slice->owner != DLRM_EVERY_RANK) continue;
+        w->table_bytes += slice->rows * slice->columns * 4;
+        w->state_bytes += slice->rows * (dlrm_optimizer_rowwise(&cfg->optimizer.embedding) ? 1 : slice->columns) *
                           dlrm_optimizer_states(&cfg->optimizer.embedding) * 4;
     }
     w->state_bytes += s->spec.mlp_elements * dlrm_optimizer_states(&cfg->optimizer.dense) * 4;
@@ -150,8 +150,10 @@ dlrm_status dlrm_work_print(const dlrm_session *s)
                (double)w.state_bytes / (1 << 20), (double)w.memory_bytes / (1 << 20), (long long)w.samples,
                (double)w.file_bytes / (1 << 20), (double)w.sent_bytes / 1024);
     }
-    for (int t = 0; t < s->spec.n_tables; t++)
-        printf("table %-20s %14lld rows x %-5d rank %d\n", s->spec.tables[t].name, (long long)s->spec.tables[t].rows,
-               s->spec.tables[t].dim, s->place.owner[t]);
+    for (int t = 0; t < s->spec.n_tables; t++) {
+        char where[80];
+        printf("table %-20s %14lld rows x %-5d %s\n", s->spec.tables[t].name, (long long)s->spec.tables[t].rows, s->spec.tables[t].dim,
+               dlrm_placement_text(&s->place, t, where, sizeof where));
+    }
     return DLRM_OK;
 }

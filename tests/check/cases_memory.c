@@ -43,17 +43,22 @@ static void check_fill(harness *h, int64_t n)
     h_compare(h, p, ref, tol);
 }
 
-/* Elements [first, first+n) of a table with this scale: where a slice begins must not matter. */
-static void check_table_init(harness *h, int64_t first, int64_t n)
+/* A slice of a table 12 wide: where it lies must not matter to an element. */
+static void check_table_init(harness *h, const dlrm_table_init_args *slice)
 {
     const double scale = 1 / sqrt(12345.0);
+    const int64_t n = slice->rows * slice->columns;
     float *p = h_output(h, "table", n);
-    const dlrm_table_init_args args = {
-        .weight = p, .first = first, .n = n, .seed = 11, .stream = dlrm_rng_stream("table.C1.weight"), .scale = scale};
+    dlrm_table_init_args args = *slice;
+    args.weight = p;
+    args.seed = 11;
+    args.stream = dlrm_rng_stream("table.C1.weight");
+    args.scale = scale;
     h_backend(h)->ops->table_init(h_backend(h), &args);
     double *ref = h_doubles(h, n), *tol = h_doubles(h, n), sum = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) {
-        ref[i] = (2 * (double)dlrm_rng_uniform(11, args.stream, (uint64_t)(first + i)) - 1) * scale;
+        const int64_t row = args.first_row + i / args.columns * args.row_step, column = args.first_column + i % args.columns;
+        ref[i] = (2 * (double)dlrm_rng_uniform(11, args.stream, (uint64_t)(row * args.dim + column)) - 1) * scale;
         tol[i] = ref_bound(2, 0, fabs(ref[i]), ref[i]);
         sum += ref[i] / scale;
         squares += ref[i] / scale * (ref[i] / scale);
@@ -136,9 +141,15 @@ static void check_laps(harness *h)
 static void run(harness *h, int number, char *label, size_t bytes)
 {
     static const int64_t fills[] = {1, 17, 4096, 100001};
-    static const struct {
-        int64_t first, n;
-    } inits[] = {{0, 1}, {0, 20000}, {3, 17}, {(INT64_C(1) << 33) + 1, 1000}};
+    static const dlrm_table_init_args inits[] = {
+        {.row_step = 1, .rows = 1, .columns = 1, .dim = 1},
+        {.row_step = 1, .rows = 20000, .columns = 3, .dim = 3},
+        {.first_row = 3, .row_step = 1, .rows = 17, .columns = 5, .dim = 5},
+        {.first_row = (INT64_C(1) << 33) + 1, .row_step = 1, .rows = 1000, .columns = 12, .dim = 12},
+        {.first_row = 2, .row_step = 3, .rows = 333, .columns = 12, .dim = 12},
+        {.row_step = 1, .rows = 500, .first_column = 5, .columns = 7, .dim = 12},
+        {.first_row = (INT64_C(1) << 33) + 1, .row_step = 7, .rows = 11, .first_column = 3, .columns = 1, .dim = 13},
+    };
     static void (*const others[])(harness *) = {check_alloc, check_feed, check_laps};
     static const char *const names[] = {"alloc", "feed", "laps"};
     if (number < 3) {
@@ -148,9 +159,10 @@ static void run(harness *h, int number, char *label, size_t bytes)
         snprintf(label, bytes, "fill %lld", (long long)fills[number - 3]);
         check_fill(h, fills[number - 3]);
     } else {
-        snprintf(label, bytes, "table_init from %lld, %lld elements", (long long)inits[number - 7].first,
-                 (long long)inits[number - 7].n);
-        check_table_init(h, inits[number - 7].first, inits[number - 7].n);
+        const dlrm_table_init_args *a = &inits[number - 7];
+        snprintf(label, bytes, "table_init, %lld rows from %lld by %lld, columns %d to %d of %d", (long long)a->rows,
+                 (long long)a->first_row, (long long)a->row_step, a->first_column, a->first_column + a->columns, a->dim);
+        check_table_init(h, a);
     }
 }
 
@@ -159,5 +171,5 @@ const family memory_family = {"memory",
                                SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(lap), SLOT(laps),
                                SLOT(close)},
                               false,
-                              11,
+                              14,
                               run};

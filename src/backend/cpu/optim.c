@@ -73,17 +73,27 @@ void cpu_dense_update(dlrm_backend *be, const dlrm_dense_update_args *a)
     }
 }
 
-/* As dlrm_rng_uniform, one Philox call for the four elements that share it. */
-void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
+/* Elements [first, first+n) of the table, as dlrm_rng_uniform; one Philox call for the four elements that share it. */
+static void init_run(const dlrm_table_init_args *a, int64_t first, int64_t n, float *to)
 {
     const float scale = (float)a->scale;
-    const int64_t end = a->first + a->n;
-#pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
-    for (int64_t group = a->first / 4; group < (end + 3) / 4; group++) {
+    const int64_t end = first + n;
+    for (int64_t group = first / 4; group < (end + 3) / 4; group++) {
         dlrm_u32x4 u = dlrm_philox(a->seed, a->stream, (uint64_t)group);
         for (int k = 0; k < 4; k++) {
             int64_t i = 4 * group + k;
-            if (i >= a->first && i < end) a->weight[i - a->first] = (2 * dlrm_unit_float(u.v[k]) - 1) * scale;
+            if (i >= first && i < end) to[i - first] = (2 * dlrm_unit_float(u.v[k]) - 1) * scale;
         }
+    }
+}
+
+void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
+{
+    const bool solid = a->columns == a->dim && a->row_step == 1; /* else rows do not follow each other in the table */
+    const int64_t total = a->rows * a->columns, length = solid ? 1 << 14 : a->columns, runs = (total + length - 1) / length;
+#pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
+    for (int64_t k = 0; k < runs; k++) {
+        const int64_t at = k * length, row = a->first_row + (solid ? 0 : k * a->row_step);
+        init_run(a, row * a->dim + a->first_column + (solid ? at : 0), total - at < length ? total - at : length, a->weight + at);
     }
 }

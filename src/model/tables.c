@@ -1,0 +1,104 @@
+#include "model/tables.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "model/optimizer.h"
+
+static dlrm_status open_slice(dlrm_backend *be, dlrm_tables *t, int k, const dlrm_optimizer_config *opt)
+{
+    const dlrm_slice *s = &t->place->slices[k];
+    dlrm_table_shard *to = &t->shard.tables[t->shard.n_tables];
+    char what[400];
+    t->slice[t->shard.n_tables++] = k;
+    *to = (dlrm_table_shard){.rows = s->rows, .dim = s->columns};
+    snprintf(what, sizeof what, "table %s (%lld rows x %d)", t->spec->tables[s->table].name, (long long)to->rows, to->dim);
+    TRY(be->ops->alloc(be, to->rows * to->dim, sizeof(float), what, &to->weight));
+    for (int i = 0; i < dlrm_optimizer_states(opt); i++) {
+        const int64_t n = dlrm_optimizer_rowwise(opt) ? to->rows : to->rows * to->dim;
+        TRY(be->ops->alloc(be, n, sizeof(float), what, &to->state[i]));
+        if (dlrm_optimizer_initial(opt) != 0) be->ops->fill(be, to->state[i], n, dlrm_optimizer_initial(opt));
+    }
+    return DLRM_OK;
+}
+
+static void open_part(dlrm_tables *t, int i)
+{
+    const dlrm_vector_part *part = &t->place->parts[i];
+    const dlrm_input *in = &t->spec->inputs[part->input];
+    int table = 0;
+    while (t->slice[table] != part->slice) table++;
+    t->part[t->shard.n_inputs] = i;
+    t->shard.inputs[t->shard.n_inputs++] = (dlrm_shard_input){.table = table, .hotness = in->hotness, .variable = in->variable,
+                                                              .mean = in->combiner == DLRM_MEAN, .column = part->column};
+}
+
+dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,
+                             const dlrm_optimizer_config *opt, int64_t max_batch, dlrm_tables *t)
+{
+    const bool every = owner == DLRM_EVERY_RANK;
+    const int n_tables = every ? place->replicated_tables : place->tables[owner];
+    const int n_inputs = every ? place->replicated_inputs : place->inputs[owner];
+    *t = (dlrm_tables){.spec = spec, .place = place};
+    t->shard.width = every ? place->replicated_width : place->width[owner];
+    t->shard.max_batch = max_batch;
+    TRY(dlrm_alloc(n_tables, sizeof *t->shard.tables, "tables", &t->shard.tables));
+    TRY(dlrm_alloc(n_tables, sizeof *t->slice, "tables", &t->slice));
+    TRY(dlrm_alloc(n_inputs, sizeof *t->shard.inputs, "tables", &t->shard.inputs));
+    TRY(dlrm_alloc(n_inputs, sizeof *t->part, "tables", &t->part));
+    for (int k = 0; k < DLRM_STAGES; k++) TRY(dlrm_alloc(n_inputs, sizeof *t->bags[k], "ids", &t->bags[k]));
+    for (int k = 0; k < place->n_slices; k++)
+        if (place->slices[k].owner == owner) TRY(open_slice(be, t, k, opt));
+    for (int i = 0; i < place->n_parts; i++)
+        if (place->slices[place->parts[i].slice].owner == owner) open_part(t, i);
+    return be->ops->shard_open(be, &t->shard);
+}
+
+void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t)
+{
+    dlrm_shard *s = &t->shard;
+    be->ops->shard_close(be, s);
+    for (int i = 0; s->tables && i < s->n_tables; i++) {
+        be->ops->release(be, &s->tables[i].weight);
+        for (int k = 0; k < 2; k++) be->ops->release(be, &s->tables[i].state[k]);
+    }
+    dlrm_free(&s->tables);
+    dlrm_free(&s->inputs);
+    dlrm_free(&t->slice);
+    dlrm_free(&t->part);
+    for (int k = 0; k < DLRM_STAGES; k++) dlrm_free(&t->bags[k]);
+}
+
+void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed)
+{
+    for (int i = 0; i < t->shard.n_tables; i++) {
+        const dlrm_slice *s = &t->place->slices[t->slice[i]];
+        const dlrm_table *table = &t->spec->tables[s->table];
+        char name[300];
+        snprintf(name, sizeof name, "table.%s.weight", table->name);
+        dlrm_table_init_args a = {.weight = t->shard.tables[i].weight, .first_row = s->first_row, .row_step = s->row_step, .rows = s->rows,
+                                  .first_column = s->first_column, .columns = s->columns, .dim = table->dim, .seed = seed,
+                                  .stream = dlrm_rng_stream(name), .scale = sqrt(1.0 / (double)table->rows)};
+        be->ops->table_init(be, &a);
+    }
+}
+
+void dlrm_tables_bytes(const dlrm_tables *t, const dlrm_optimizer_config *opt, int64_t *weights, int64_t *state)
+{
+    *weights = *state = 0;
+    for (int i = 0; i < t->shard.n_tables; i++) {
+        const dlrm_table_shard *s = &t->shard.tables[i];
+        *weights += s->rows * s->dim * (int64_t)sizeof(float);
+        *state += s->rows * (dlrm_optimizer_rowwise(opt) ? 1 : s->dim) * dlrm_optimizer_states(opt) * (int64_t)sizeof(float);
+    }
+}
+
+void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs)
+{
+    for (int i = 0; i < t->shard.n_inputs; i++) {
+        const dlrm_ids *ids = &inputs[t->place->parts[t->part[i]].input];
+        t->bags[stage][i] = (dlrm_bags){ids->ids, ids->offsets, ids->count};
+    }
+}

@@ -1,0 +1,26 @@
+/* Slices of tables on one rank: those of one owner (a rank, or DLRM_EVERY_RANK), with the parts of vectors that they
+ * give, ready for the ops of embeddings. */
+#pragma once
+#include "config/config.h"
+#include "data/dataset.h"
+#include "backend/backend.h"
+#include "model/placement.h"
+
+typedef struct dlrm_tables {
+    const dlrm_model_spec *spec;
+    const dlrm_placement *place;
+    dlrm_shard shard;
+    int *slice, *part;              /* numbers in the placement of the shard's tables and inputs */
+    dlrm_bags *bags[DLRM_STAGES];   /* [shard inputs] of the batch in each stage */
+} dlrm_tables;
+
+/* Memory for the weights and the optimizer's state. max_batch: samples that the shard's ops will see, at most. */
+dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,
+                             const dlrm_optimizer_config *opt, int64_t max_batch, dlrm_tables *out) DLRM_MUST_USE;
+void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t);
+/* Values of a fresh run: uniform ±√(1/rows), a function of (seed, table name, element) alone. */
+void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed);
+/* Bytes of weights and of state. */
+void dlrm_tables_bytes(const dlrm_tables *t, const dlrm_optimizer_config *opt, int64_t *weights, int64_t *state);
+/* Notes where a batch's ids are, for its way into a stage. */
+void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs);
