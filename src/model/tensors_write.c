@@ -8,10 +8,9 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "base/mem.h"
 #include "model/tensors.h"
 
@@ -163,43 +162,6 @@ dlrm_status dlrm_export_plan(const char *folder, int n, const dlrm_tensor_info *
     return st;
 }
 
-static dlrm_status write_at(int fd, const char *path, int64_t at, int64_t bytes, const void *data)
-{
-    enum { MOST = 1 << 30 };
-    while (bytes > 0) {
-        ssize_t put = pwrite(fd, data, (size_t)(bytes < MOST ? bytes : MOST), at);
-        if (put < 0 && errno == EINTR) continue;
-        if (put <= 0)
-            return FAIL(DLRM_E_RUNTIME, "export: %s: cannot write %lld bytes at byte %lld: %s", path, (long long)bytes,
-                        (long long)at, strerror(put < 0 ? errno : ENOSPC));
-        data = (const char *)data + put;
-        at += put;
-        bytes -= put;
-    }
-    return DLRM_OK;
-}
-
-/* Makes the folder and what is missing above it. */
-static dlrm_status make_folder(const char *folder)
-{
-    char path[PATH_MAX];
-    struct stat s;
-    size_t n = strlen(folder);
-    if (n == 0 || n >= sizeof path)
-        return FAIL(DLRM_E_INPUT, "export: a folder's name is expected, found %zu characters", n);
-    for (size_t i = 1; i <= n; i++) {
-        if (i < n && folder[i] != '/') continue;
-        memcpy(path, folder, i);
-        path[i] = 0;
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            return FAIL(DLRM_E_INPUT, "export: cannot make the folder %s: %s", path, strerror(errno));
-    }
-    if (stat(folder, &s) != 0 || !S_ISDIR(s.st_mode)) return FAIL(DLRM_E_INPUT, "export: %s is not a folder", folder);
-    if (access(folder, W_OK | X_OK) != 0)
-        return FAIL(DLRM_E_INPUT, "export: cannot write into the folder %s: %s", folder, strerror(errno));
-    return DLRM_OK;
-}
-
 /* "model.safetensors", "model-00001-of-00002.safetensors" or the index: the names that an export may have. */
 static bool is_export_name(const char *name)
 {
@@ -239,16 +201,10 @@ static dlrm_status remove_files(const dlrm_export *e, bool (*fits)(const char *n
 
 dlrm_status dlrm_export_check(const dlrm_export *e)
 {
-    struct statvfs v;
-    TRY(make_folder(e->folder));
-    if (statvfs(e->folder, &v) != 0) return FAIL(DLRM_E_RUNTIME, "export: %s: %s", e->folder, strerror(errno));
-    double need = 0, have = (double)v.f_bavail * (double)v.f_frsize;
-    for (int i = 0; i < e->n_files; i++)
-        need += 8.0 + (double)e->files[i].header_bytes + (double)e->files[i].data_bytes;
-    if (have < need)
-        return FAIL(DLRM_E_RUNTIME, "export: %s: needs %.0f bytes (%.3f GiB), but %.0f are free (%.3f GiB)", e->folder,
-                    need, need / (1 << 30), have, have / (1 << 30));
-    return DLRM_OK;
+    double need = 0;
+    TRY(dlrm_folder_make(e->folder));
+    for (int i = 0; i < e->n_files; i++) need += 8.0 + (double)e->files[i].header_bytes + (double)e->files[i].data_bytes;
+    return dlrm_folder_check_space(e->folder, need);
 }
 
 /* Writes the file's header and gives it its full length. */
@@ -265,7 +221,7 @@ static dlrm_status start_file(const dlrm_export *e, part_file *f, const char *pa
     DLRM_ASSERT(padded(used) == f->header_bytes);
     memset(text + 8 + used, ' ', (size_t)(f->header_bytes - used));
     text[8 + used] = '}';
-    st = write_at(f->fd, path, 0, bytes, text);
+    st = dlrm_file_write_at(f->fd, path, 0, bytes, text);
     dlrm_free(&text);
     if (st == DLRM_OK && ftruncate(f->fd, bytes + f->data_bytes) != 0)
         st = FAIL(DLRM_E_RUNTIME, "export: %s: cannot make it %lld bytes long: %s", path,
@@ -284,7 +240,7 @@ static dlrm_status open_part(const dlrm_export *e, part_file *f, int flags, char
 dlrm_status dlrm_export_begin(dlrm_export *e)
 {
     char path[PATH_MAX];
-    TRY(make_folder(e->folder));
+    TRY(dlrm_folder_make(e->folder));
     TRY(remove_files(e, is_part_name, "")); /* of an export that was cut off */
     TRY(dlrm_export_check(e));
     e->begun = true;
@@ -302,26 +258,16 @@ dlrm_status dlrm_export_write(dlrm_export *e, int tensor, int64_t first, int64_t
     part_file *f = &e->files[e->file_of[tensor]];
     TRY(open_part(e, f, 0, path));
     int64_t at = 8 + f->header_bytes + e->at[tensor] + first * (int64_t)sizeof *values;
-    return write_at(f->fd, path, at, n * (int64_t)sizeof *values, values);
-}
-
-static dlrm_status sync_and_close(int *fd, const char *folder, const char *name)
-{
-    int failed = fsync(*fd), error = errno;
-    if (close(*fd) != 0 && !failed) {
-        failed = 1;
-        error = errno;
-    }
-    *fd = -1;
-    if (failed)
-        return FAIL(DLRM_E_RUNTIME, "export: %s/%s: cannot bring it to disk: %s", folder, name, strerror(error));
-    return DLRM_OK;
+    return dlrm_file_write_at(f->fd, path, at, n * (int64_t)sizeof *values, values);
 }
 
 dlrm_status dlrm_export_flush(dlrm_export *e)
 {
-    for (int i = 0; i < e->n_files; i++)
-        if (e->files[i].fd >= 0) TRY(sync_and_close(&e->files[i].fd, e->folder, e->files[i].name));
+    char path[PATH_MAX];
+    for (int i = 0; i < e->n_files; i++) {
+        TRY(path_of(e, e->files[i].name, true, path));
+        if (e->files[i].fd >= 0) TRY(dlrm_file_sync_and_close(&e->files[i].fd, path));
+    }
     return DLRM_OK;
 }
 
@@ -339,17 +285,7 @@ static dlrm_status write_index(const dlrm_export *e)
     json_decref(index);
     if (!text) return FAIL(DLRM_E_RUNTIME, "export: %s: no memory for the index", path);
 
-    int fd = open(path, O_WRONLY | O_CLOEXEC | O_CREAT | O_TRUNC, 0666);
-    dlrm_status st = DLRM_OK;
-    if (fd < 0)
-        st = FAIL(DLRM_E_RUNTIME, "export: cannot open %s: %s", path, strerror(errno));
-    else {
-        st = write_at(fd, path, 0, (int64_t)strlen(text), text);
-        if (st == DLRM_OK)
-            st = sync_and_close(&fd, e->folder, INDEX_NAME);
-        else
-            close(fd);
-    }
+    dlrm_status st = dlrm_file_write_new(path, text, (int64_t)strlen(text));
     free(text);
     return st;
 }
@@ -374,7 +310,5 @@ dlrm_status dlrm_export_commit(dlrm_export *e)
     for (int i = 0; i < e->n_files; i++) TRY(put_in_place(e, e->files[i].name));
     if (indexed) TRY(put_in_place(e, INDEX_NAME));
     e->begun = false;
-    int fd = open(e->folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-    if (fd < 0) return FAIL(DLRM_E_RUNTIME, "export: cannot open %s: %s", e->folder, strerror(errno));
-    return sync_and_close(&fd, e->folder, ".");
+    return dlrm_folder_sync(e->folder);
 }

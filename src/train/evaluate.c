@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/step.h"
@@ -76,19 +77,6 @@ dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
 
 enum { NPY_HEADER = 128 };
 
-static dlrm_status write_all(int fd, const char *path, const void *data, size_t bytes, int64_t at)
-{
-    while (bytes > 0) {
-        ssize_t n = pwrite(fd, data, bytes, at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot write: %s", path, n < 0 ? strerror(errno) : "no progress");
-        data = (const char *)data + n;
-        bytes -= (size_t)n;
-        at += n;
-    }
-    return DLRM_OK;
-}
-
 static dlrm_status create(const char *path, int64_t rows, int *fd)
 {
     char header[NPY_HEADER + 1], shape[80];
@@ -97,7 +85,7 @@ static dlrm_status create(const char *path, int64_t rows, int *fd)
     snprintf(shape, sizeof shape, "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld,), }", (long long)rows);
     memcpy(header, "\x93NUMPY\1\0\166\0", 10); /* version 1.0, 118 bytes follow */
     snprintf(header + 10, sizeof header - 10, "%-117s\n", shape);
-    return write_all(*fd, path, header, NPY_HEADER, 0);
+    return dlrm_file_write_at(*fd, path, 0, NPY_HEADER, header);
 }
 
 static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_reader *reader, float *p)
@@ -108,7 +96,7 @@ static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_
         DLRM_ASSERT(batch);
         TRY(forward(s, batch, p));
         for (int64_t i = 0; i < batch->own; i++) p[i] = 1.0f / (1.0f + expf(-p[i]));
-        dlrm_status st = write_all(fd, path, p, (size_t)batch->own * sizeof *p, NPY_HEADER + (batch->first_row + batch->begin) * 4);
+        dlrm_status st = dlrm_file_write_at(fd, path, NPY_HEADER + (batch->first_row + batch->begin) * 4, batch->own * 4, p);
         TRY(dlrm_comm_agree(s->comm, st, NULL));
     }
     return DLRM_OK;

@@ -174,7 +174,7 @@ class Scores(fixture.RunTest):
         self.succeed(2, "config.yaml", "checkpoint.export=out")
         self.refuse(2, 1, r"^absent/p\.npy: cannot create: No such file or directory$", "config.yaml", "checkpoint.init_from=out",
                     "--predict", "absent/p.npy")
-        self.refuse(2, 3, r"^dlrm-train: /dev/full: cannot write: No space left on device$", "config.yaml", "checkpoint.init_from=out",
+        self.refuse(2, 3, r"^dlrm-train: /dev/full: cannot write 128 bytes at byte 0: No space left on device$", "config.yaml", "checkpoint.init_from=out",
                     "--predict", "/dev/full")
 
 
