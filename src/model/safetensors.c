@@ -284,3 +284,18 @@ void dlrm_st_close(dlrm_st_file *f)
     dlrm_free(&f->path);
     *f = (dlrm_st_file){.fd = -1};
 }
+
+size_t dlrm_st_header_entry(const dlrm_tensor_info *t, const char *dtype, int64_t from, int64_t to, char *buf, size_t bytes)
+{
+    json_t *name = json_string(t->name);
+    char *quoted = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
+    json_decref(name);
+    if (!quoted) return 0;
+    size_t used = (size_t)snprintf(buf, bytes, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted, dtype);
+    free(quoted);
+    for (int i = 0; i < t->n_dims; i++)
+        used += (size_t)snprintf(buf + used, bytes - used, "%s%lld", i ? "," : "", (long long)t->dims[i]);
+    used += (size_t)snprintf(buf + used, bytes - used, "],\"data_offsets\":[%lld,%lld]}", (long long)from, (long long)to);
+    DLRM_ASSERT(used < bytes);
+    return used;
+}

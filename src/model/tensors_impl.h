@@ -1,4 +1,4 @@
-/* Inside of the weights reader: what a safetensors file holds, and the map from its names to ours. */
+/* Inside of the readers and writers of weights and checkpoints: what a safetensors file holds, and the map from its names to ours. */
 #pragma once
 #include <jansson.h>
 
@@ -42,6 +42,11 @@ dlrm_status dlrm_st_pread(int fd, const char *path, int64_t at, int64_t bytes, v
 dlrm_status dlrm_st_load_json(const char *path, json_t **out) DLRM_MUST_USE;
 /* "[3, 4]", cut where the buffer ends. */
 const char *dlrm_st_shape_text(const json_t *shape, char *buf, size_t bytes);
+
+/* A tensor's member of a header that is being written, as JSON text with a comma before it; [from, to): its bytes after
+ * the header. Returns the text's length, below DLRM_ST_ENTRY_BYTES; 0: the name is not UTF-8. */
+enum { DLRM_ST_ENTRY_BYTES = 6 * DLRM_NAME_BYTES + 300 /* every byte of a name escaped */ };
+size_t dlrm_st_header_entry(const dlrm_tensor_info *t, const char *dtype, int64_t from, int64_t to, char *buf, size_t bytes);
 
 /* checkpoint.name_map. A document {0} maps nothing. */
 dlrm_status dlrm_name_map_load(const char *path, dlrm_yaml_doc *out) DLRM_MUST_USE;

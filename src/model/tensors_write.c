@@ -12,7 +12,7 @@
 
 #include "base/files.h"
 #include "base/mem.h"
-#include "model/tensors.h"
+#include "model/tensors_impl.h"
 
 #define HEADER_START "{\"__metadata__\":{\"format\":\"pt\"}"
 #define INDEX_NAME "model.safetensors.index.json"
@@ -45,24 +45,10 @@ static int64_t elements(const dlrm_tensor_info *t)
     return n;
 }
 
-/* The tensor's member of the header, as JSON text; 0: its name is not UTF-8. */
 static size_t header_entry(const dlrm_tensor_info *t, int64_t at, char *buf, size_t bytes)
 {
-    json_t *name = json_string(t->name);
-    char *quoted = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
-    json_decref(name);
-    if (!quoted) return 0;
-    size_t used = (size_t)snprintf(buf, bytes, ",%s:{\"dtype\":\"F32\",\"shape\":[", quoted);
-    free(quoted);
-    for (int i = 0; i < t->n_dims; i++)
-        used += (size_t)snprintf(buf + used, bytes - used, "%s%lld", i ? "," : "", (long long)t->dims[i]);
-    used += (size_t)snprintf(buf + used, bytes - used, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
-                             (long long)(at + elements(t) * (int64_t)sizeof(float)));
-    DLRM_ASSERT(used < bytes);
-    return used;
+    return dlrm_st_header_entry(t, "F32", at, at + elements(t) * (int64_t)sizeof(float), buf, bytes);
 }
-
-enum { ENTRY_BYTES = 6 * sizeof((dlrm_tensor_info *)0)->name + 300 }; /* every byte of a name escaped */
 
 static int64_t padded(int64_t header)
 {
@@ -72,7 +58,7 @@ static int64_t padded(int64_t header)
 /* Fills one file after the other; returns in e->files[i] what each holds. */
 static dlrm_status lay_out(dlrm_export *e, int64_t max_file_bytes)
 {
-    char entry[ENTRY_BYTES];
+    char entry[DLRM_ST_ENTRY_BYTES];
     part_file *f = e->files;
     int64_t header = sizeof HEADER_START - 1;
     *f = (part_file){.fd = -1};
@@ -213,11 +199,11 @@ static dlrm_status start_file(const dlrm_export *e, part_file *f, const char *pa
     char *text = NULL;
     int64_t used = sizeof HEADER_START - 1, bytes = 8 + f->header_bytes;
     dlrm_status st;
-    TRY(dlrm_alloc(bytes + ENTRY_BYTES, 1, "an export's header", &text));
+    TRY(dlrm_alloc(bytes + DLRM_ST_ENTRY_BYTES, 1, "an export's header", &text));
     memcpy(text, &f->header_bytes, 8);
     memcpy(text + 8, HEADER_START, sizeof HEADER_START);
     for (int i = f->first; i < f->first + f->n; i++)
-        used += (int64_t)header_entry(&e->tensors[i], e->at[i], text + 8 + used, ENTRY_BYTES);
+        used += (int64_t)header_entry(&e->tensors[i], e->at[i], text + 8 + used, DLRM_ST_ENTRY_BYTES);
     DLRM_ASSERT(padded(used) == f->header_bytes);
     memset(text + 8 + used, ' ', (size_t)(f->header_bytes - used));
     text[8 + used] = '}';

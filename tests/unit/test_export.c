@@ -130,7 +130,7 @@ static void test_export_fails(void **state)
     dlrm_export_close(&e);
     assert_int_equal(dlrm_export_plan(in_folder("plain"), 1, &small, 1000, &e), DLRM_OK);
     assert_int_equal(dlrm_export_begin(e), DLRM_E_INPUT);
-    assert_message("plain is not a folder");
+    assert_message("plain: not a folder");
     dlrm_export_close(&e);
 
     export_all("kept", 1, &small, 1000);
