@@ -4,8 +4,12 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "base/half.h"
+#include "base/hot.h"
 #include "base/kinds.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -14,28 +18,28 @@
 
 /* The sign bit of `id | (last - id)` is set just where id < 0 or id > last: no comparison, which baseline x86-64 cannot
  * vectorise for unsigned or 64-bit integers. Narrow ids are checked in 32 bits, `last` cut to what they can hold. */
-#define WIDEN_IDS(type)                                                                                     \
-    static uint32_t widen_##type(const type *restrict in, int64_t n, uint32_t last, uint32_t *restrict out) \
-    {                                                                                                       \
-        uint32_t bad = 0;                                                                                   \
-        for (int64_t i = 0; i < n; i++) {                                                                   \
-            uint32_t id = (uint32_t)in[i];                                                                  \
-            out[i] = id;                                                                                    \
-            bad |= id | (last - id);                                                                        \
-        }                                                                                                   \
-        return bad;                                                                                         \
+#define WIDEN_IDS(type)                                                                                              \
+    DLRM_HOT static uint32_t widen_##type(const type *restrict in, int64_t n, uint32_t last, uint32_t *restrict out) \
+    {                                                                                                                \
+        uint32_t bad = 0;                                                                                            \
+        for (int64_t i = 0; i < n; i++) {                                                                            \
+            uint32_t id = (uint32_t)in[i];                                                                           \
+            out[i] = id;                                                                                             \
+            bad |= id | (last - id);                                                                                 \
+        }                                                                                                            \
+        return bad;                                                                                                  \
     }
 WIDEN_IDS(int8_t)
 WIDEN_IDS(int16_t)
 
-static uint32_t check_ids(const uint32_t *ids, int64_t n, uint32_t last)
+DLRM_HOT static uint32_t check_ids(const uint32_t *ids, int64_t n, uint32_t last)
 {
     uint32_t bad = 0;
     for (int64_t i = 0; i < n; i++) bad |= ids[i] | (last - ids[i]);
     return bad;
 }
 
-static uint64_t narrow_ids(const uint64_t *restrict in, int64_t n, uint64_t last, uint32_t *restrict out)
+DLRM_HOT static uint64_t narrow_ids(const uint64_t *restrict in, int64_t n, uint64_t last, uint32_t *restrict out)
 {
     uint64_t bad = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -78,7 +82,7 @@ int64_t dlrm_convert_id(dlrm_elem from, const void *in, int64_t i)
     }
 }
 
-static bool check_finite(const float *v, int64_t n)
+DLRM_HOT static bool check_finite(const float *v, int64_t n)
 {
     int bad = 0;
     for (int64_t i = 0; i < n; i++) bad |= !(fabsf(v[i]) <= FLT_MAX);
@@ -96,10 +100,10 @@ bool dlrm_convert_dense(dlrm_elem from, const void *in, int64_t n, float *out)
     return check_finite(out, n);
 }
 
-#define WIDEN_LABELS(type)                                                             \
-    static void labels_##type(const type *restrict in, int64_t n, float *restrict out) \
-    {                                                                                  \
-        for (int64_t i = 0; i < n; i++) out[i] = (float)in[i];                         \
+#define WIDEN_LABELS(type)                                                                      \
+    DLRM_HOT static void labels_##type(const type *restrict in, int64_t n, float *restrict out) \
+    {                                                                                           \
+        for (int64_t i = 0; i < n; i++) out[i] = (float)in[i];                                  \
     }
 WIDEN_LABELS(int8_t)
 WIDEN_LABELS(int32_t)
@@ -122,3 +126,26 @@ bool dlrm_convert_labels(dlrm_elem from, const void *in, int64_t n, float *out)
     for (int64_t i = 0; i < n; i++) bad |= !((out[i] == 0.0f) | (out[i] == 1.0f));
     return !bad;
 }
+
+#ifdef __SSE2__
+void dlrm_stream(void *to, const void *from, int64_t n)
+{
+    char *out = to;
+    const char *in = from, *end = in + n * 4;
+    for (; in + 64 <= end; in += 64, out += 64) { /* whole cache lines, or memory is read first */
+        __m128i a = _mm_load_si128((const __m128i *)in), b = _mm_load_si128((const __m128i *)(in + 16)),
+                c = _mm_load_si128((const __m128i *)(in + 32)), d = _mm_load_si128((const __m128i *)(in + 48));
+        _mm_stream_si128((__m128i *)out, a);
+        _mm_stream_si128((__m128i *)(out + 16), b);
+        _mm_stream_si128((__m128i *)(out + 32), c);
+        _mm_stream_si128((__m128i *)(out + 48), d);
+    }
+    memcpy(out, in, (size_t)(end - in));
+    _mm_sfence(); /* before whoever hands the batch on says so */
+}
+#else
+void dlrm_stream(void *to, const void *from, int64_t n)
+{
+    memcpy(to, from, (size_t)n * 4);
+}
+#endif

@@ -1,6 +1,7 @@
 /* Split-binary files: of each batch, a rank reads its own rows of the labels and dense values, and all rows of the
- * inputs it wants. Bytes go through a buffer that stays in the second-level cache and are converted and checked there;
- * values as wide as the trainer's are read in place. */
+ * inputs it wants. Bytes go through a buffer that stays in the second-level cache and are checked, converted and sent on
+ * from there, past the caches, for a batch is larger than they are. (Reading int32 ids in place and checking them there
+ * was slower: the kernel's copy leaves nothing of them in the cache.) */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "data/convert.h"
 #include "data/source.h"
 
-enum { BLOCK_BYTES = 128 << 10 };
+enum { BLOCK_BYTES = 64 << 10, TILE = 2048 /* values converted before they are sent on */ };
 
 typedef struct column {
     const char *path;
@@ -25,7 +26,8 @@ typedef struct split_reader {
     bool clamp;
     column label, dense, *ids, *offsets; /* ids, offsets: [n_inputs] */
     int64_t *n_ids;                      /* [n_inputs] of the whole file, where hotness varies */
-    char *block;
+    char *block; /* [BLOCK_BYTES] */
+    void *tile;  /* [TILE] values of 4 bytes */
     int64_t *bytes; /* of the batch being filled */
 } split_reader;
 
@@ -153,9 +155,15 @@ static dlrm_status read_ids(split_reader *r, int j, dlrm_batch *b)
     in->count = input->variable ? in->offsets[b->size] : b->size * input->hotness;
     for (int64_t i = 0, n; i < in->count; i += n) {
         n = in->count - i < BLOCK_BYTES / size ? in->count - i : BLOCK_BYTES / size;
-        void *raw = size == sizeof *in->ids ? (void *)&in->ids[i] : r->block;
-        TRY(read_at(r, &r->ids[j], (first + i) * size, n * size, raw));
-        if (!dlrm_convert_ids(dtype, raw, n, rows, &in->ids[i])) TRY(bad_ids(r, j, b, raw, i, n));
+        TRY(read_at(r, &r->ids[j], (first + i) * size, n * size, r->block));
+        bool good = true;
+        for (int64_t k = 0, m; k < n; k += m) {
+            m = n - k < TILE ? n - k : TILE;
+            void *raw = r->block + k * size, *ready = size == sizeof *in->ids ? raw : r->tile;
+            good &= dlrm_convert_ids(dtype, raw, m, rows, ready);
+            dlrm_stream(&in->ids[i + k], ready, m);
+        }
+        if (!good) TRY(bad_ids(r, j, b, r->block, i, n));
     }
     return DLRM_OK;
 }
@@ -172,11 +180,17 @@ static dlrm_status read_floats(split_reader *r, const column *c, dlrm_elem dtype
     *bad = -1;
     for (int64_t i = 0, n; i < count; i += n) {
         n = count - i < BLOCK_BYTES / size ? count - i : BLOCK_BYTES / size;
-        void *raw = size == sizeof *out ? (void *)&out[i] : r->block;
-        TRY(read_at(r, c, (first * columns + i) * size, n * size, raw));
-        if (convert(dtype, raw, n, &out[i])) continue;
+        TRY(read_at(r, c, (first * columns + i) * size, n * size, r->block));
+        bool good = true;
+        for (int64_t k = 0, m; k < n; k += m) {
+            m = n - k < TILE ? n - k : TILE;
+            void *raw = r->block + k * size, *ready = size == sizeof *out ? raw : r->tile;
+            good &= convert(dtype, raw, m, ready);
+            dlrm_stream(&out[i + k], ready, m);
+        }
+        if (good) continue;
         *bad = i;
-        while (convert(DLRM_FLOAT32, &out[*bad], 1, &out[*bad])) ++*bad;
+        while (convert(DLRM_FLOAT32, &out[*bad], 1, r->tile)) ++*bad;
         return DLRM_OK;
     }
     return DLRM_OK;
@@ -227,6 +241,7 @@ static void close_reader(void **state)
     dlrm_free(&r->offsets);
     dlrm_free(&r->n_ids);
     dlrm_free(&r->block);
+    dlrm_free(&r->tile);
     dlrm_free(state);
 }
 
@@ -235,6 +250,7 @@ static dlrm_status open_files(split_reader *r, const dlrm_reader_args *args)
     const dlrm_split_files *split = &r->files->split[args->split];
     int n = r->spec->n_inputs;
     TRY(dlrm_alloc(BLOCK_BYTES, 1, "a read buffer", &r->block));
+    TRY(dlrm_alloc(TILE, sizeof(uint32_t), "a read buffer", &r->tile));
     TRY(dlrm_alloc(n, sizeof *r->n_ids, "file sizes", &r->n_ids));
     TRY(dlrm_alloc(n, sizeof *r->ids, "open files", &r->ids));
     for (int j = 0; j < n; j++) r->ids[j].fd = -1;
