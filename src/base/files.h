@@ -1,0 +1,19 @@
+/* Files and folders that must be on the disk when a call returns. Messages start with the path. */
+#pragma once
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* Writes all of it, however often the system stops short. */
+dlrm_status dlrm_file_write_at(int fd, const char *path, int64_t at, int64_t bytes, const void *data) DLRM_MUST_USE;
+/* Brings it to the disk, closes *fd and sets it to -1, also where that fails. */
+dlrm_status dlrm_file_sync_and_close(int *fd, const char *path) DLRM_MUST_USE;
+/* A new file (an error where there is one) with this text, on the disk. */
+dlrm_status dlrm_file_write_new(const char *path, const void *data, int64_t bytes) DLRM_MUST_USE;
+
+/* Makes the folder and what is missing above it; DLRM_E_INPUT where it cannot be made, is none, or cannot be written. */
+dlrm_status dlrm_folder_make(const char *path) DLRM_MUST_USE;
+/* Brings the names in it to the disk. */
+dlrm_status dlrm_folder_sync(const char *path) DLRM_MUST_USE;
+/* Is there room for so many bytes more? DLRM_E_RUNTIME says how much there is. */
+dlrm_status dlrm_folder_check_space(const char *path, double bytes) DLRM_MUST_USE;
