@@ -50,6 +50,9 @@ dlrm_status dlrm_cuda_check(const dlrm_config *cfg, int device)
         return dlrm_config_fail(cfg, "optimizer.dense.name", "is rowwise_adagrad, which is for tables; on a GPU expected sgd, adagrad or adam");
     if (cfg->model.top_mlp.n == 0 && cfg->train.precision == DLRM_BF16)
         return dlrm_config_fail(cfg, "model.top_mlp", "found no layers, whose logits would be rounded to bf16; expected at least one");
+    if (cfg->model.interaction == DLRM_DCN && cfg->model.cross_rank == 1 && (cfg->train.precision == DLRM_BF16 || cfg->train.precision == DLRM_FP16))
+        return dlrm_config_fail(cfg, "model.cross.rank", "is 1, whose products would be fp32 and not %s; expected at least 2",
+                                dlrm_dtype_text(cfg->train.precision));
     return DLRM_OK;
 }
 
@@ -289,6 +292,8 @@ static const dlrm_backend_ops cuda_ops = {
     .slot_end = cuda_slot_end,
     .linear_forward = cuda_linear_forward,
     .linear_backward = cuda_linear_backward,
+    .cross_forward = cuda_cross_forward,
+    .cross_backward = cuda_cross_backward,
     .interact_forward = cuda_interact_forward,
     .interact_backward = cuda_interact_backward,
     .loss = cuda_loss,

@@ -73,6 +73,8 @@ void cuda_matmuls_close(dlrm_backend *be);
 void cuda_forget_sums(const cuda_impl *c);
 void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a);
 void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a);
+void cuda_cross_forward(dlrm_backend *be, const dlrm_cross_forward_args *a);
+void cuda_cross_backward(dlrm_backend *be, const dlrm_cross_backward_args *a);
 
 /* vectors.c: tables and interaction */
 dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s);

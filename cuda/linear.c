@@ -14,9 +14,10 @@ enum { PLANS = 512, PART_MULTIPLE = 8 };
 static const size_t WORKSPACE = (size_t)64 << 20;
 
 typedef enum product {
-    FORWARD,      /* Y = X W^T + bias */
+    FORWARD,      /* Y = X W^T */
+    FORWARD_BIAS, /* + bias */
     FORWARD_RELU, /* and ReLU */
-    INPUT,        /* dX = dZ W */
+    INPUT,        /* dX = dZ W, or += */
     WEIGHT        /* dW = dZ^T X */
 } product;
 
@@ -38,7 +39,7 @@ struct cuda_matmuls {
     int n_plans;
     float *work; /* partial sums of the small kernels */
     int64_t work_size;
-    const void *summed; /* whose column sums `sums` holds: of the dx that the last call made; NULL: of nothing */
+    const void *summed; /* whose column sums `sums` holds: of what the last call made; NULL: of nothing */
     float *sums;        /* [largest pitch] */
     int max_leaves;
     float *parts; /* pinned: weight gradients by leaf */
@@ -118,7 +119,7 @@ static void set(const cuda_impl *c, cublasLtMatmulDesc_t op, cublasLtMatmulDescA
 
 static void set_epilogue(const cuda_impl *c, const plan *p)
 {
-    const cublasLtEpilogue_t e = !p->fused ? CUBLASLT_EPILOGUE_DEFAULT : p->what == FORWARD ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
+    const cublasLtEpilogue_t e = !p->fused ? CUBLASLT_EPILOGUE_DEFAULT : p->what == FORWARD_BIAS ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_RELU_BIAS;
     set(c, p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &e, sizeof e);
 }
 
@@ -164,8 +165,8 @@ static plan *plan_of(dlrm_backend *be, product what, int64_t m, int64_t n, int64
     const cudaDataType_t in = type_of(be->act), out = what == WEIGHT ? CUDA_R_32F : in;
     const cublasComputeType_t compute = c->precision == DLRM_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    const bool forward = what == FORWARD || what == FORWARD_RELU;
-    *p = (plan){.what = what, .m = m, .n = n, .k = k, .fused = forward};
+    const bool forward = what <= FORWARD_RELU;
+    *p = (plan){.what = what, .m = m, .n = n, .k = k, .fused = what == FORWARD_BIAS || what == FORWARD_RELU};
     must(c, cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F), "a product");
     if (forward) set(c, p->op, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose);
     if (what == WEIGHT) set(c, p->op, CUBLASLT_MATMUL_DESC_TRANSB, &transpose, sizeof transpose);
@@ -173,8 +174,9 @@ static plan *plan_of(dlrm_backend *be, product what, int64_t m, int64_t n, int64
     p->b = what == WEIGHT ? layout(c, in, n, k) : layout(c, in, k, n);
     p->d = layout(c, out, m, n);
     if (!choose(c, p)) {
+        const bool more = p->fused;
         p->fused = false;
-        if (!forward || !choose(c, p)) {
+        if (!more || !choose(c, p)) {
             char text[200];
             snprintf(text, sizeof text, "cuBLASLt has no kernel for %lld x %lld x %lld", (long long)m, (long long)n, (long long)k);
             cuda_die(c, "a matrix product", text);
@@ -184,13 +186,14 @@ static plan *plan_of(dlrm_backend *be, product what, int64_t m, int64_t n, int64
     return p;
 }
 
-static void multiply(dlrm_backend *be, const plan *p, const void *a, const void *b, void *d, const void *bias)
+/* d = a b, or += where `add`. */
+static void multiply(dlrm_backend *be, const plan *p, const void *a, const void *b, void *d, bool add, const void *bias)
 {
     cuda_impl *c = cuda_of(be);
-    const float one = 1, zero = 0;
+    const float one = 1, beta = add ? 1 : 0;
     char what[120];
     set_bias(c, p, bias);
-    cublasStatus_t code = cublasLtMatmul(c->matmuls->lt, p->op, &one, a, p->a, b, p->b, &zero, d, p->d, d, p->d, &p->algo,
+    cublasStatus_t code = cublasLtMatmul(c->matmuls->lt, p->op, &one, a, p->a, b, p->b, &beta, d, p->d, d, p->d, &p->algo,
                                          c->matmuls->workspace, WORKSPACE, c->compute.stream);
     if (code == CUBLAS_STATUS_SUCCESS) return;
     snprintf(what, sizeof what, "a matrix product (kind %d%s, %lld x %lld x %lld)", p->what, p->fused ? ", fused" : "", (long long)p->m,
@@ -228,6 +231,7 @@ void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
 {
     cuda_impl *c = cuda_of(be);
     const int64_t in = dlrm_pitch(be, a->in), out = dlrm_pitch(be, a->out);
+    DLRM_ASSERT(a->bias || !a->relu);
     if (a->out == 1) { /* a sample's sum does not depend on how many there are */
         cuda_must(c, dlrm_cuda_logit_forward(a->b, in, a->x, be->act, a->w, a->bias, a->relu, a->y, c->compute.stream), "the logits");
         return;
@@ -236,9 +240,10 @@ void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
         int64_t at, n = piece(c, a->cut, a->b, i, &at);
         if (n == 0) continue;
         void *y = (char *)a->y + at * out * (int64_t)be->act_bytes;
-        const plan *p = plan_of(be, a->relu ? FORWARD_RELU : FORWARD, out, n, in);
-        multiply(be, p, operand(be, a->w), samples(be, a->x, at, in), y, operand(be, a->bias));
-        if (!p->fused) cuda_must(c, dlrm_cuda_bias_relu(n, out, y, be->act, a->bias, a->relu, c->compute.stream), "bias and ReLU");
+        const plan *p = plan_of(be, a->relu ? FORWARD_RELU : a->bias ? FORWARD_BIAS : FORWARD, out, n, in);
+        multiply(be, p, operand(be, a->w), samples(be, a->x, at, in), y, false, a->bias ? operand(be, a->bias) : NULL);
+        if (a->bias && !p->fused)
+            cuda_must(c, dlrm_cuda_bias_relu(n, out, y, be->act, a->bias, a->relu, c->compute.stream), "bias and ReLU");
     }
 }
 
@@ -247,11 +252,12 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
     cuda_impl *c = cuda_of(be);
     cuda_matmuls *m = c->matmuls;
     const int64_t in = dlrm_pitch(be, a->in), out = dlrm_pitch(be, a->out);
+    DLRM_ASSERT(!(a->x_is_relu && a->add_dx));
     for (int i = 0; i < pieces(c, a->cut); i++) {
         int64_t at, n = piece(c, a->cut, a->b, i, &at);
         if (n == 0) continue;
         void *dx = (char *)a->dx + at * in * (int64_t)be->act_bytes;
-        multiply(be, plan_of(be, INPUT, in, n, out), operand(be, a->w), samples(be, a->dz, at, out), dx, NULL);
+        multiply(be, plan_of(be, INPUT, in, n, out), operand(be, a->w), samples(be, a->dz, at, out), dx, a->add_dx, NULL);
     }
     if (!a->x_is_relu) return;
     DLRM_ASSERT(dlrm_cuda_column_work(a->b, in) <= m->work_size);
@@ -259,7 +265,7 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
     m->summed = c->pinned ? NULL : a->dx;
 }
 
-/* dw, dbias of samples [at, at+n), which are already summed up or not; with a layer of width 1, dx of these, too. */
+/* dw, dbias (NULL: not wanted) of samples [at, at+n), which are already summed up or not; with a layer of width 1, dx of these, too. */
 static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, int64_t at, int64_t n, float *dw, float *dbias, bool summed)
 {
     cuda_impl *c = cuda_of(be);
@@ -268,17 +274,19 @@ static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a
     if (a->out == 1) {
         void *dx = a->dx ? (char *)a->dx + at * in * (int64_t)be->act_bytes : NULL;
         DLRM_ASSERT(dlrm_cuda_logit_work(n, in) <= m->work_size);
-        cuda_must(c, dlrm_cuda_logit_backward(n, in, samples(be, a->x, at, in), be->act, a->w, (const float *)a->dz + at, dx, a->x_is_relu, dw,
-                                              dbias, m->work, c->compute.stream), "the logits' gradients");
+        cuda_must(c, dlrm_cuda_logit_backward(n, in, samples(be, a->x, at, in), be->act, a->w, (const float *)a->dz + at, dx, a->x_is_relu,
+                                              a->add_dx, dw, dbias, m->work, c->compute.stream), "the logits' gradients");
         return;
     }
     if (n == 0) {
         cuda_must(c, cudaMemsetAsync(dw, 0, (size_t)(in * out) * sizeof *dw, c->compute.stream), "a gradient of no samples");
-        cuda_must(c, cudaMemsetAsync(dbias, 0, (size_t)out * sizeof *dbias, c->compute.stream), "a gradient of no samples");
+        if (dbias)
+            cuda_must(c, cudaMemsetAsync(dbias, 0, (size_t)out * sizeof *dbias, c->compute.stream), "a gradient of no samples");
         return;
     }
     const void *dz = samples(be, a->dz, at, out);
-    multiply(be, plan_of(be, WEIGHT, in, out, n), samples(be, a->x, at, in), dz, dw, NULL);
+    multiply(be, plan_of(be, WEIGHT, in, out, n), samples(be, a->x, at, in), dz, dw, false, NULL);
+    if (!dbias) return;
     if (summed) {
         cuda_must(c, cudaMemcpyAsync(dbias, m->sums, (size_t)out * sizeof *dbias, cudaMemcpyDeviceToDevice, c->compute.stream), "a bias gradient");
         return;
@@ -294,15 +302,17 @@ static void node_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, 
     cuda_matmuls *m = c->matmuls;
     const int64_t weights = (int64_t)dlrm_pitch(be, a->in) * dlrm_pitch(be, a->out), out = dlrm_pitch(be, a->out);
     const int64_t stride = (weights + out + PART_MULTIPLE - 1) / PART_MULTIPLE * PART_MULTIPLE;
+    const int64_t sums = dbias ? out : 0;
     const int leaves = 1 << node->level;
     DLRM_ASSERT(leaves * stride <= m->parts_size);
     for (int i = 0; i < leaves; i++) {
         int64_t at = a->cut->at[node->leaf + i], n = a->cut->at[node->leaf + i + 1] - at;
-        weight_gradient(be, a, at, n, m->parts + i * stride, m->parts + i * stride + weights, false);
+        weight_gradient(be, a, at, n, m->parts + i * stride, dbias ? m->parts + i * stride + weights : NULL, false);
     }
-    cuda_must(c, dlrm_cuda_tree_sum(m->parts, stride, weights + out, leaves, NULL, c->compute.stream), "a sum of chunks");
+    cuda_must(c, dlrm_cuda_tree_sum(m->parts, stride, weights + sums, leaves, NULL, c->compute.stream), "a sum of chunks");
     cuda_must(c, cudaMemcpyAsync(dw, m->parts, (size_t)weights * sizeof *dw, cudaMemcpyDeviceToDevice, c->compute.stream), "a sum of chunks");
-    cuda_must(c, cudaMemcpyAsync(dbias, m->parts + weights, (size_t)out * sizeof *dbias, cudaMemcpyDeviceToDevice, c->compute.stream),
+    if (dbias)
+        cuda_must(c, cudaMemcpyAsync(dbias, m->parts + weights, (size_t)out * sizeof *dbias, cudaMemcpyDeviceToDevice, c->compute.stream),
               "a sum of chunks");
 }
 
@@ -314,11 +324,30 @@ void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a)
     const bool summed = a->dz == m->summed;
     m->summed = NULL;
     for (int i = 0; i < a->cut->n_nodes; i++) {
-        float *dw = a->dw + i * a->node_stride, *dbias = a->dbias + i * a->node_stride;
+        float *dw = a->dw + i * a->node_stride, *dbias = a->dbias ? a->dbias + i * a->node_stride : NULL;
         if (c->pinned)
             node_gradient(be, a, &a->cut->node[i], dw, dbias);
         else
             weight_gradient(be, a, 0, a->b, dw, dbias, summed);
     }
     if (a->dx && a->out > 1) input_gradient(be, a);
+}
+
+/* --- cross layers --- */
+
+void cuda_cross_forward(dlrm_backend *be, const dlrm_cross_forward_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    cuda_must(c, dlrm_cuda_cross_forward(a->b, dlrm_pitch(be, a->width), a->x0, a->x, a->z, a->y, be->act, c->compute.stream), "a cross layer");
+}
+
+void cuda_cross_backward(dlrm_backend *be, const dlrm_cross_backward_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    cuda_matmuls *m = c->matmuls;
+    const int64_t width = dlrm_pitch(be, a->width);
+    DLRM_ASSERT(dlrm_cuda_column_work(a->b, width) <= m->work_size);
+    cuda_must(c, dlrm_cuda_cross_backward(a->b, width, a->x0, a->dy, a->z, a->dx0, a->add_dx0, a->x_is_x0, be->act, m->sums, m->work,
+                                          c->compute.stream), "a cross layer's gradient");
+    m->summed = c->pinned ? NULL : a->z;
 }

@@ -42,26 +42,45 @@ typedef struct dlrm_linear_forward_args {
     int64_t b, in, out;
     const void *x;     /* [b, in] */
     const float *w;    /* [out, in] */
-    const float *bias; /* [out] */
+    const float *bias; /* [out], or NULL: none, and no ReLU */
     void *y;           /* [b, out] = */
     bool relu;
     const dlrm_cut *cut;
 } dlrm_linear_forward_args;
 
-/* dw = dz^T x, dbias = column sums of dz, both per node of the cut; dx = dz w, set to 0 where x is 0 if x came out of a
- * ReLU. */
+/* dw = dz^T x, dbias = column sums of dz, both per node of the cut; dx = dz w (or dx += dz w), set to 0 where x is 0 if x
+ * came out of a ReLU. */
 typedef struct dlrm_linear_backward_args {
     int64_t b, in, out;
     const void *x;   /* [b, in] */
     const float *w;  /* [out, in] */
     const void *dz;  /* [b, out], gradient of y before its ReLU */
-    void *dx;        /* [b, in] =, or NULL: not wanted */
-    bool x_is_relu;
+    void *dx;        /* [b, in] = (add_dx: +=), or NULL: not wanted */
+    bool x_is_relu, add_dx; /* not both */
     float *dw;           /* node i: [out, in] at dw + i*node_stride, = */
-    float *dbias;        /* node i: [out] at dbias + i*node_stride, = */
+    float *dbias;        /* node i: [out] at dbias + i*node_stride, =; or NULL: no bias */
     int64_t node_stride; /* elements */
     const dlrm_cut *cut;
 } dlrm_linear_backward_args;
+
+/* What of a cross layer (model/cross.h) is not linear: y = x0 z + x, element by element. */
+typedef struct dlrm_cross_forward_args {
+    int64_t b;
+    int width;
+    const void *x0, *x, *z; /* [b, width] */
+    void *y;                /* [b, width] = */
+} dlrm_cross_forward_args;
+
+/* dz = x0 dy, in the place of z; dx0 = z dy, the gradient that x0 has of being a factor. */
+typedef struct dlrm_cross_backward_args {
+    int64_t b;
+    int width;
+    const void *x0, *dy; /* [b, width] */
+    void *z;             /* [b, width]: z, then = dz */
+    void *dx0;           /* [b, width] =, or += with add_dx0 */
+    bool add_dx0;
+    bool x_is_x0;        /* x is x0 itself: dx0 gets its share of being x, dy, too */
+} dlrm_cross_backward_args;
 
 /* One vector per sample and slot, wherever it lies: sample s at data + s*stride. Slot 0 is the bottom output (or the
  * dense features, or absent: width 0); slots 1…n-1 are the inputs' pooled vectors. */
@@ -73,8 +92,8 @@ typedef struct dlrm_vector_slot {
     int64_t grad_stride;
 } dlrm_vector_slot;
 
-/* dot: out = [v0, v_i·v_j for i from 1, j < i, row by row]; cat: all slots; pool: means of windows over slots 1…, then
- * slot 0 (design.md section 5). */
+/* dot: out = [v0, v_i·v_j for i from 1, j < i, row by row]; cat, dcn: all slots, to which dcn's cross layers come; pool:
+ * means of windows over slots 1…, then slot 0 (design.md section 5). */
 typedef struct dlrm_interact_args {
     dlrm_interaction kind;
     int pool_stride;
@@ -203,6 +222,8 @@ typedef struct dlrm_backend_ops {
     void (*slot_end)(dlrm_backend *, int slot);
     void (*linear_forward)(dlrm_backend *, const dlrm_linear_forward_args *);
     void (*linear_backward)(dlrm_backend *, const dlrm_linear_backward_args *);
+    void (*cross_forward)(dlrm_backend *, const dlrm_cross_forward_args *);
+    void (*cross_backward)(dlrm_backend *, const dlrm_cross_backward_args *);
     void (*interact_forward)(dlrm_backend *, const dlrm_interact_args *);
     void (*interact_backward)(dlrm_backend *, const dlrm_interact_args *);
     void (*loss)(dlrm_backend *, const dlrm_loss_args *);

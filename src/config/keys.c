@@ -71,7 +71,7 @@ static const dlrm_key_name devices[] = {{"auto", DLRM_DEVICE_AUTO, BUILT},
                                         {NULL, 0, NULL}};
 static const dlrm_key_name interactions[] = {{"dot", DLRM_DOT, BUILT},
                                              {"cat", DLRM_CAT, BUILT},
-                                             {"dcn", DLRM_DCN, NOT_BUILT},
+                                             {"dcn", DLRM_DCN, BUILT},
                                              {"pool", DLRM_POOL, BUILT},
                                              {NULL, 0, NULL}};
 static const dlrm_key_name combiners[] = {{"sum", DLRM_SUM, BUILT}, {"mean", DLRM_MEAN, BUILT}, {NULL, 0, NULL}};
@@ -178,9 +178,9 @@ static const dlrm_key config_keys[] = {
          "then the bottom output."),
     SECTION("model.cross", "The cross layers of interaction: dcn."),
     INT("model.cross.layers", model.cross_layers, "null", 1, 128, "layers", "Number; required with interaction: dcn.",
-        OR_NULL(0), .missing = NOT_BUILT),
+        OR_NULL(0)),
     INT("model.cross.rank", model.cross_rank, "null", 1, 65536, "elements",
-        "Inner width of the low-rank weights; required with interaction: dcn.", OR_NULL(0), .missing = NOT_BUILT),
+        "Inner width of the low-rank weights; required with interaction: dcn.", OR_NULL(0)),
     INT("model.pool_stride", model.pool_stride, "null", 1, 1 << 20, "elements",
         "Window of interaction: pool, and required with it. 1: plain concatenation.", OR_NULL(0)),
     WIDTHS("model.top_mlp", model.top_mlp,
@@ -195,7 +195,7 @@ static const dlrm_key config_keys[] = {
         OR_NULL(0)),
 
     SECTION("optimizer", "How weights are updated, after the mean loss over the global batch."),
-    SUB("optimizer.dense", optimizer.dense, DLRM_KEY_MAP, "null", &optimizer_table, "For the MLPs."),
+    SUB("optimizer.dense", optimizer.dense, DLRM_KEY_MAP, "null", &optimizer_table, "For the MLPs and the cross layers."),
     SUB("optimizer.embedding", optimizer.embedding, DLRM_KEY_MAP, "null", &optimizer_table, "For the tables."),
     SECTION("optimizer.schedule",
             "The rate at step n, from 1. Below warmup_steps W: lr * n / W; then lr * (W - 1) / W up to "

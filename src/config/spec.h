@@ -22,7 +22,7 @@ typedef struct dlrm_model_spec {
     int dense_features;
     dlrm_int_list bottom, top; /* layer output widths */
     dlrm_interaction interaction;
-    int pool_stride, cross_layers, cross_rank;
+    int pool_stride, cross_layers, cross_rank; /* cross: 0 unless dcn */
     int n_tables, n_inputs; /* a table may have no input */
     dlrm_table *tables;
     dlrm_input *inputs;

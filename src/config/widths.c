@@ -87,6 +87,6 @@ dlrm_status dlrm_spec_widths(dlrm_spec_build *b)
                                 "width 1, the logit",
                                 (long long)width);
     s->mlp_elements = stack_elements(s->dense_features, &s->bottom) + stack_elements(width, &s->top);
-    if (s->interaction == DLRM_DCN) s->mlp_elements += s->cross_layers * (2 * width * s->cross_rank + width);
+    s->mlp_elements += s->cross_layers * (2 * width * s->cross_rank + width);
     return DLRM_OK;
 }

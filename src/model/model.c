@@ -10,17 +10,52 @@
 
 const char *const dlrm_phase_names[DLRM_PHASES] = {"data_wait", "lookup", "exchange", "mlp", "interaction", "update"};
 
+static dlrm_param *add_param(dlrm_params *p, const char *stack, int layer, const char *name)
+{
+    dlrm_param *a = &p->list[p->n++];
+    *a = (dlrm_param){.offset = p->size};
+    snprintf(a->name, sizeof a->name, "%s.%d.%s", stack, layer, name);
+    return a;
+}
+
+/* A matrix [out, in]; initial values: Xavier's. */
+static void add_matrix(const dlrm_backend *be, dlrm_params *p, const char *stack, int layer, const char *name, int out, int in)
+{
+    dlrm_param *a = add_param(p, stack, layer, name);
+    a->n_dims = 2;
+    a->dims[0] = out;
+    a->dims[1] = in;
+    a->pitch = dlrm_pitch(be, in);
+    a->size = dlrm_pitch(be, out) * a->pitch;
+    a->init_std = sqrt(2.0 / ((double)out + in));
+    p->size += a->size;
+}
+
+static void add_bias(const dlrm_backend *be, dlrm_params *p, const char *stack, int layer, int out, double std)
+{
+    dlrm_param *a = add_param(p, stack, layer, "bias");
+    a->n_dims = 1;
+    a->dims[0] = out;
+    a->pitch = a->size = dlrm_pitch(be, out);
+    a->init_std = std;
+    p->size += a->size;
+}
+
+/* Initial biases as facebook's dlrm has them. */
 static void add_layers(const dlrm_backend *be, dlrm_params *p, const char *stack, int in, dlrm_int_list widths)
 {
-    for (int l = 0; l < widths.n; l++) {
-        int out = widths.v[l], rows = dlrm_pitch(be, out), pitch = dlrm_pitch(be, in);
-        dlrm_param *w = &p->list[p->n++], *b = &p->list[p->n++];
-        *w = (dlrm_param){.n_dims = 2, .dims = {out, in}, .pitch = pitch, .offset = p->size, .size = (int64_t)rows * pitch};
-        *b = (dlrm_param){.n_dims = 1, .dims = {out}, .pitch = rows, .offset = p->size + w->size, .size = rows};
-        snprintf(w->name, sizeof w->name, "%s.%d.weight", stack, l);
-        snprintf(b->name, sizeof b->name, "%s.%d.bias", stack, l);
-        p->size += w->size + b->size;
-        in = out;
+    for (int l = 0; l < widths.n; in = widths.v[l++]) {
+        add_matrix(be, p, stack, l, "weight", widths.v[l], in);
+        add_bias(be, p, stack, l, widths.v[l], sqrt(1.0 / (double)widths.v[l]));
+    }
+}
+
+static void add_cross(const dlrm_backend *be, dlrm_params *p, const dlrm_model_spec *spec)
+{
+    for (int l = 0; l < spec->cross_layers; l++) {
+        add_matrix(be, p, "cross", l, "v", spec->cross_rank, spec->interaction_width);
+        add_matrix(be, p, "cross", l, "w", spec->interaction_width, spec->cross_rank);
+        add_bias(be, p, "cross", l, spec->interaction_width, 0);
     }
 }
 
@@ -28,8 +63,9 @@ static void add_layers(const dlrm_backend *be, dlrm_params *p, const char *stack
 static dlrm_status lay_out_params(const dlrm_backend *be, const dlrm_model_spec *spec, dlrm_params *p)
 {
     *p = (dlrm_params){0};
-    TRY(dlrm_alloc(2 * (spec->bottom.n + spec->top.n), sizeof *p->list, "parameters", &p->list));
+    TRY(dlrm_alloc(2 * (spec->bottom.n + spec->top.n) + 3 * spec->cross_layers, sizeof *p->list, "parameters", &p->list));
     add_layers(be, p, "bottom", spec->dense_features, spec->bottom);
+    add_cross(be, p, spec);
     add_layers(be, p, "top", spec->interaction_width, spec->top);
     return DLRM_OK;
 }
@@ -81,7 +117,9 @@ dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec,
     m->max_own = most_own(cfg, comm, max_batch);
     TRY(open_params(m));
     TRY(dlrm_mlp_open(be, spec->dense_features, spec->bottom, true, 0, m->max_own, &m->bottom));
-    TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, 2 * spec->bottom.n, m->max_own, &m->top));
+    const int first_cross = 2 * spec->bottom.n, first_top = first_cross + 3 * spec->cross_layers;
+    TRY(dlrm_cross_open(be, spec->interaction_width, spec->cross_layers, spec->cross_rank, first_cross, m->max_own, &m->cross));
+    TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, first_top, m->max_own, &m->top));
     TRY(dlrm_embedding_open(be, comm, spec, place, &cfg->optimizer.embedding, max_batch, m->max_own, &m->emb));
     TRY(open_stages(m));
     int64_t x = m->max_own * dlrm_pitch(be, spec->interaction_width);
@@ -93,8 +131,8 @@ dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec,
 dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open)
 {
     const dlrm_params *p = &m->params;
-    const int first_top = 2 * m->spec->bottom.n;
-    int64_t top = first_top < p->n ? p->list[first_top].offset : p->size;
+    const int behind_bottom = 2 * m->spec->bottom.n;
+    int64_t top = behind_bottom < p->n ? p->list[behind_bottom].offset : p->size;
     dlrm_exchange_args a = {.be = m->be, .comm = m->comm, .n = p->size, .n_ranges = DLRM_RANGES, .range = {0, top, p->size},
                             .deterministic = m->cfg->train.deterministic, .chunks = (int)m->cfg->train.deterministic_chunks,
                             .timeout_s = m->cfg->parallel.timeout_s};
@@ -107,6 +145,7 @@ void dlrm_model_close(dlrm_model *m)
     const dlrm_backend_ops *ops = m->be->ops;
     dlrm_embedding_close(m->be, &m->emb);
     dlrm_mlp_close(m->be, &m->top);
+    dlrm_cross_close(m->be, &m->cross);
     dlrm_mlp_close(m->be, &m->bottom);
     dlrm_reduce_close(&m->reduce);
     if (m->exchange.ops) m->exchange.ops->close(&m->exchange);
@@ -124,7 +163,6 @@ void dlrm_model_close(dlrm_model *m)
     dlrm_free(&m->slots);
 }
 
-/* Weights normal with std sqrt(2/(in+out)), biases normal with std sqrt(1/out): facebook's dlrm. */
 dlrm_status dlrm_model_init(dlrm_model *m)
 {
     const uint64_t seed = (uint64_t)m->cfg->train.seed;
@@ -133,11 +171,10 @@ dlrm_status dlrm_model_init(dlrm_model *m)
     for (int i = 0; i < m->params.n; i++) {
         const dlrm_param *p = &m->params.list[i];
         const uint64_t stream = dlrm_rng_stream(p->name);
-        double std = p->n_dims == 2 ? sqrt(2.0 / (double)(p->dims[0] + p->dims[1])) : sqrt(1.0 / (double)p->dims[0]);
         const int64_t rows = p->n_dims == 2 ? p->dims[0] : 1, width = p->dims[p->n_dims - 1];
         for (int64_t r = 0; r < rows; r++)
             for (int64_t k = 0; k < width; k++)
-                values[p->offset + r * p->pitch + k] = (float)(std * dlrm_rng_normal(seed, stream, (uint64_t)(r * width + k)));
+                values[p->offset + r * p->pitch + k] = (float)(p->init_std * dlrm_rng_normal(seed, stream, (uint64_t)(r * width + k)));
     }
     m->be->ops->upload(m->be, m->params.w, values, (size_t)m->params.size * sizeof *values);
     m->be->ops->weights_changed(m->be);

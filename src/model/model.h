@@ -1,6 +1,7 @@
 /* A DLRM on one rank: its tensors and work space. step.h trains it. */
 #pragma once
 #include "comm/exchange.h"
+#include "model/cross.h"
 #include "model/embedding.h"
 #include "model/mlp.h"
 
@@ -19,7 +20,7 @@ typedef struct dlrm_stage {
 } dlrm_stage;
 
 /* The parts of the parameters whose gradients are complete, and reduced, at different times. */
-enum { DLRM_RANGE_BOTTOM, DLRM_RANGE_TOP, DLRM_RANGES };
+enum { DLRM_RANGE_BOTTOM, DLRM_RANGE_TOP /* and the cross layers */, DLRM_RANGES };
 
 /* Opens the exchange that goes with the backend. */
 typedef dlrm_status (*dlrm_exchange_opener)(const dlrm_exchange_args *args, dlrm_exchange *out);
@@ -33,13 +34,15 @@ typedef struct dlrm_model {
     dlrm_embedding emb;
     dlrm_params params;
     dlrm_mlp bottom, top;
+    dlrm_cross cross;         /* of interaction dcn; else no layers */
     dlrm_exchange exchange;
     dlrm_reduce reduce;       /* the layout of sums over ranks, for losses */
     int64_t max_own;          /* samples of this rank, at most */
-    void *x, *dx;             /* [max_own, interaction_width]: input of the top MLP and its gradient */
+    void *x, *dx;             /* [max_own, interaction_width]: output of the interaction op and its gradient */
     dlrm_vector_slot *slots;  /* [1 + n_inputs] */
     dlrm_stage stages[DLRM_STAGES];
     const dlrm_stage *at;     /* the batch at hand */
+    const void *features;     /* [own, interaction_width]: input of the top MLP, after a forward pass */
     const float *logits;      /* [own], after a forward pass */
     int64_t updates;          /* optimizer updates made so far */
 } dlrm_model;

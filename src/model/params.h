@@ -1,13 +1,14 @@
-/* The replicated parameters (MLPs), all in one array, so that gradients are reduced, and weights updated, in one go. */
+/* The replicated parameters (MLPs and cross layers), all in one array, so that gradients are reduced, and weights updated, in one go. */
 #pragma once
 #include "backend/backend.h"
 
 typedef struct dlrm_param {
-    char name[64];       /* bottom.0.weight, … */
+    char name[64];       /* bottom.0.weight, cross.0.v, … */
     int n_dims;
     int64_t dims[2];     /* [out, in] or [out] */
     int64_t pitch;       /* elements from one row to the next; what is beyond a row, and rows beyond `out`, are 0 */
     int64_t offset, size; /* elements, those included */
+    double init_std;     /* initial values: normal with this standard deviation */
 } dlrm_param;
 
 typedef struct dlrm_params {

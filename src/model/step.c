@@ -62,8 +62,9 @@ static void forward(dlrm_model *m, void (*lap)(dlrm_backend *, dlrm_phase))
     m->exchange.ops->finish(&m->exchange, vectors);
     lap(be, DLRM_PHASE_EXCHANGE);
     be->ops->interact_forward(be, &a);
+    m->features = dlrm_cross_forward(be, &m->cross, &m->params, m->x, s->own, &s->cut);
     lap(be, DLRM_PHASE_INTERACTION);
-    m->logits = dlrm_mlp_forward(be, &m->top, &m->params, m->x, s->own, &s->cut);
+    m->logits = dlrm_mlp_forward(be, &m->top, &m->params, m->features, s->own, &s->cut);
     lap(be, DLRM_PHASE_MLP);
 }
 
@@ -92,6 +93,12 @@ void dlrm_forward_loss(dlrm_model *m, double *loss)
     m->be->ops->slot_end(m->be, (int)(m->at - m->stages)); /* the labels are the stage's, too */
 }
 
+/* Where the gradient of the top MLP's input goes. */
+static void *features_gradient(const dlrm_model *m)
+{
+    return m->cross.n ? m->cross.dy : m->dx;
+}
+
 /* The gradients' exchange and sums run beside the ops that follow them, where the backend can. */
 static int backward(dlrm_model *m)
 {
@@ -99,8 +106,9 @@ static int backward(dlrm_model *m)
     dlrm_exchange *x = &m->exchange;
     const dlrm_stage *s = m->at;
     dlrm_interact_args a = interaction(m);
-    dlrm_mlp_backward(be, &m->top, &m->params, m->x, m->dx, s->own, &s->cut);
+    dlrm_mlp_backward(be, &m->top, &m->params, m->features, features_gradient(m), s->own, &s->cut);
     be->ops->lap(be, DLRM_PHASE_MLP);
+    dlrm_cross_backward(be, &m->cross, &m->params, m->x, m->dx, s->own, &s->cut);
     be->ops->interact_backward(be, &a);
     be->ops->lap(be, DLRM_PHASE_INTERACTION);
     int vectors = dlrm_embedding_exchange_gradients(&m->emb, x);
@@ -125,7 +133,7 @@ void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rat
     be->ops->lap(be, DLRM_PHASES);
     begin(m, stage);
     forward(m, be->ops->lap);
-    loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : m->dx, loss);
+    loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : features_gradient(m), loss);
     int sums = backward(m);
     dlrm_embedding_update(be, &m->emb, m->at->B, stage, &sparse);
     be->ops->lap(be, DLRM_PHASE_UPDATE);

@@ -89,6 +89,7 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
 static int widest(const dlrm_model_spec *spec)
 {
     int w = spec->dense_features > spec->interaction_width ? spec->dense_features : spec->interaction_width;
+    if (spec->cross_rank > w) w = spec->cross_rank;
     for (int l = 0; l < spec->bottom.n; l++) w = spec->bottom.v[l] > w ? spec->bottom.v[l] : w;
     for (int l = 0; l < spec->top.n; l++) w = spec->top.v[l] > w ? spec->top.v[l] : w;
     return w;

@@ -29,6 +29,7 @@ static int64_t activation_floats(const dlrm_model_spec *m)
     int64_t n = DLRM_STAGES * ((int64_t)m->dense_features + 1) + 2 * (int64_t)m->interaction_width;
     for (int l = 0; l < m->bottom.n; l++) n += 2 * (int64_t)m->bottom.v[l];
     for (int l = 0; l < m->top.n; l++) n += 2 * (int64_t)m->top.v[l];
+    if (m->cross_layers > 0) n += (2 * m->cross_layers + 1) * (int64_t)m->interaction_width + (m->cross_layers + 1) * (int64_t)m->cross_rank;
     return n;
 }
 
@@ -122,8 +123,10 @@ static void describe_model(const dlrm_session *s)
     for (int k = 0; k < 2; k++)
         for (int l = 0, at = 0; l < stacks[k]->n && at < (int)sizeof layers[k] - 12; l++)
             at += snprintf(layers[k] + at, sizeof layers[k] - (size_t)at, "%s%d", l ? "-" : "", stacks[k]->v[l]);
-    printf("model      %d dense features, bottom MLP %s, %s interaction (width %d), top MLP %s\n", m->dense_features, layers[0],
-           dlrm_interaction_text(m->interaction), m->interaction_width, layers[1]);
+    printf("model      %d dense features, bottom MLP %s, %s interaction (width %d", m->dense_features, layers[0],
+           dlrm_interaction_text(m->interaction), m->interaction_width);
+    if (m->cross_layers > 0) printf(", %d cross layers of rank %d", m->cross_layers, m->cross_rank);
+    printf("), top MLP %s\n", layers[1]);
     printf("           %d tables, %d inputs, %lld embedding parameters (%.2f GiB), %lld MLP parameters\n", m->n_tables, m->n_inputs,
            (long long)m->table_elements, (double)m->table_elements * 4 / (1 << 30), (long long)m->mlp_elements);
     printf("training   %lld rows, batch %lld, %lld steps, %s / %s, %s\n", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),

@@ -256,6 +256,11 @@ void *h_act_input(harness *h, const char *name, const float *values, int64_t row
     return add_rows(h, name, INPUT, act_type(h), values, rows, width);
 }
 
+void *h_act_inout(harness *h, const char *name, const float *values, int64_t rows, int64_t width)
+{
+    return add_rows(h, name, INOUT, act_type(h), values, rows, width);
+}
+
 void *h_act_output(harness *h, const char *name, int64_t rows, int64_t width)
 {
     return add_rows(h, name, OUTPUT, act_type(h), NULL, rows, width);

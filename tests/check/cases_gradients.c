@@ -69,9 +69,40 @@ static int check_linear(void)
     draw_all(2, linear_c, LB * LOUT);
     ref_linear_forward(LB, LIN, LOUT, p, p + LX, p + LX + LW, true, 0, y, NULL);
     for (int i = 0; i < LB * LOUT; i++) dz[i] = y[i] > 0 ? linear_c[i] : 0;
-    ref_linear_input_gradient(LB, LIN, LOUT, p, false, p + LX, dz, 0, g, NULL);
+    ref_linear_input_gradient(LB, LIN, LOUT, p, false, p + LX, dz, NULL, 0, g, NULL);
     ref_linear_weight_gradient(LB, LIN, LOUT, p, dz, 0, g + LX, NULL, g + LX + LW, NULL);
     return compare("linear", linear, p, LX + LW + LOUT, g);
+}
+
+/* --- a cross layer: p = x0, z, x; and the first one, where x is x0 --- */
+
+enum { CROSS = 6 };
+static double cross_c[CROSS];
+
+static double cross(const double *p)
+{
+    double y[CROSS];
+    ref_cross_forward(CROSS, p, p + 2 * CROSS, p + CROSS, y, NULL);
+    return dot(y, cross_c, CROSS);
+}
+
+static double first_cross(const double *p)
+{
+    double y[CROSS];
+    ref_cross_forward(CROSS, p, p, p + CROSS, y, NULL);
+    return dot(y, cross_c, CROSS);
+}
+
+static int check_cross(void)
+{
+    double p[3 * CROSS], g[3 * CROSS];
+    draw_all(7, p, 3 * CROSS);
+    draw_all(8, cross_c, CROSS);
+    ref_cross_backward(CROSS, p, p + CROSS, cross_c, NULL, false, g + CROSS, NULL, g, NULL);
+    memcpy(g + 2 * CROSS, cross_c, sizeof cross_c); /* x goes through */
+    int failures = compare("cross", cross, p, 3 * CROSS, g);
+    ref_cross_backward(CROSS, p, p + CROSS, cross_c, NULL, true, g + CROSS, NULL, g, NULL);
+    return failures + compare("cross, first layer", first_cross, p, 2 * CROSS, g);
 }
 
 /* --- interaction: p = the vectors --- */
@@ -172,5 +203,5 @@ static int check_lookup(void)
 
 int check_gradients(void)
 {
-    return check_linear() + check_interact() + check_loss() + check_lookup();
+    return check_linear() + check_cross() + check_interact() + check_loss() + check_lookup();
 }

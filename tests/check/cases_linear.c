@@ -11,27 +11,33 @@ typedef struct linear_case {
     int64_t in, out;
     bool relu, no_dx;
     draw data;
+    bool no_bias, add_dx;
     const char *why;
 } linear_case;
 
 static const linear_case cases[] = {
-    {1, 0, 1, 1, 1, 1, false, false, SIGNED, "smallest"},
-    {1, 0, 1, 32, 13, 17, true, false, SIGNED, "batch 1: all leaves but one are empty"},
-    {2, 1, 3, 32, 5, 3, true, false, SIGNED, "batch smaller than the ranks: this one may have no sample"},
-    {0, 0, 1, 4, 9, 7, false, false, SIGNED, "no sample at all: gradients are zeros"},
-    {17, 0, 1, 4, 17, 33, true, false, SIGNED, "odd sizes"},
-    {17, 0, 1, 32, 33, 17, false, true, SIGNED, "fewer samples than leaves; no input gradient (first layer)"},
-    {64, 0, 1, 8, 16, 64, true, false, SIGNED, "everything divides"},
-    {65, 2, 4, 32, 64, 65, true, false, SIGNED, "a rank in the middle: several nodes"},
-    {61, 6, 7, 32, 31, 47, false, false, SIGNED, "the last of seven ranks"},
-    {90, 0, 1, 16, 13, 512, true, true, RELU, "bottom layer: K = 13"},
-    {70, 0, 1, 32, 479, 130, true, false, RELU, "above one tile of 64, 128 outputs"},
-    {96, 0, 1, 4, 256, 1, false, false, RELU, "the logit: one output"},
-    {40, 0, 1, 2, 1, 300, true, false, SIGNED, "one input"},
-    {9, 0, 1, 2, 1024, 257, true, false, RELU, "just above 256 outputs, widest input"},
-    {96, 0, 1, 32, 24, 40, false, false, WIDE, "values of many magnitudes"},
-    {128, 0, 1, 8, 32, 32, false, false, INTEGERS, "integers: exact sums"},
-    {3000, 0, 1, 32, 3, 5, false, false, POSITIVE, "long sums over samples"},
+    {1, 0, 1, 1, 1, 1, false, false, SIGNED, false, false, "smallest"},
+    {1, 0, 1, 32, 13, 17, true, false, SIGNED, false, false, "batch 1: all leaves but one are empty"},
+    {2, 1, 3, 32, 5, 3, true, false, SIGNED, false, false, "batch smaller than the ranks: this one may have no sample"},
+    {0, 0, 1, 4, 9, 7, false, false, SIGNED, false, false, "no sample at all: gradients are zeros"},
+    {17, 0, 1, 4, 17, 33, true, false, SIGNED, false, false, "odd sizes"},
+    {17, 0, 1, 32, 33, 17, false, true, SIGNED, false, false, "fewer samples than leaves; no input gradient (first layer)"},
+    {64, 0, 1, 8, 16, 64, true, false, SIGNED, false, false, "everything divides"},
+    {65, 2, 4, 32, 64, 65, true, false, SIGNED, false, false, "a rank in the middle: several nodes"},
+    {61, 6, 7, 32, 31, 47, false, false, SIGNED, false, false, "the last of seven ranks"},
+    {90, 0, 1, 16, 13, 512, true, true, RELU, false, false, "bottom layer: K = 13"},
+    {70, 0, 1, 32, 479, 130, true, false, RELU, false, false, "above one tile of 64, 128 outputs"},
+    {96, 0, 1, 4, 256, 1, false, false, RELU, false, false, "the logit: one output"},
+    {40, 0, 1, 2, 1, 300, true, false, SIGNED, false, false, "one input"},
+    {9, 0, 1, 2, 1024, 257, true, false, RELU, false, false, "just above 256 outputs, widest input"},
+    {96, 0, 1, 32, 24, 40, false, false, WIDE, false, false, "values of many magnitudes"},
+    {128, 0, 1, 8, 32, 32, false, false, INTEGERS, false, false, "integers: exact sums"},
+    {3000, 0, 1, 32, 3, 5, false, false, POSITIVE, false, false, "long sums over samples"},
+    {50, 0, 1, 8, 40, 6, false, false, SIGNED, true, true, "a cross layer's first product: no bias, added input gradient"},
+    {65, 1, 3, 32, 300, 16, false, false, SIGNED, true, true, "the same: several nodes"},
+    {33, 0, 1, 4, 21, 1, false, false, SIGNED, true, true, "the same: of rank 1"},
+    {0, 0, 1, 4, 9, 7, false, false, SIGNED, true, true, "the same: no sample at all"},
+    {30, 0, 1, 4, 12, 300, true, false, SIGNED, false, true, "added input gradient alone"},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -82,24 +88,25 @@ static void forward(harness *h, const setting *s)
                                            .x = s->x,
                                            .w = s->own.at_w,
                                            .y = y,
-                                           .bias = s->own.at_bias,
+                                           .bias = c->no_bias ? NULL : s->own.at_bias,
                                            .relu = c->relu,
                                            .cut = s->cut};
     be->ops->linear_forward(be, &args);
     double *ref = h_doubles(h, s->b * c->out), *tol = h_doubles(h, s->b * c->out);
-    ref_linear_forward(s->b, c->in, c->out, s->x_ref, s->w_ref, h_widen(h, s->own.bias, c->out), c->relu, s->operands,
-                       ref, tol);
+    ref_linear_forward(s->b, c->in, c->out, s->x_ref, s->w_ref, c->no_bias ? NULL : h_widen(h, s->own.bias, c->out),
+                       c->relu, s->operands, ref, tol);
     h_compare(h, y, ref, tol);
 }
 
-/* One node's gradients in the layout of the weights: padding is 0, and what lies between nodes is not to be written. */
+/* One node's gradients in the layout of the weights: padding is 0, and what lies between nodes is not to be written,
+ * nor, without a bias, its place. */
 static void node_layout(const setting *s, int64_t rows, int64_t pitch, const double *dw, const double *dbias,
                         double gap, double *out)
 {
     const linear_case *c = s->c;
     for (int64_t o = 0; o < rows; o++)
         for (int64_t i = 0; i < pitch; i++) *out++ = o < c->out && i < c->in ? dw[o * c->in + i] : 0;
-    for (int64_t o = 0; o < rows; o++) *out++ = o < c->out ? dbias[o] : 0;
+    for (int64_t o = 0; o < rows; o++) *out++ = c->no_bias ? gap : o < c->out ? dbias[o] : 0;
     *out = gap;
 }
 
@@ -128,7 +135,10 @@ static void backward(harness *h, const setting *s)
     }
     for (int64_t i = 0; i < n; i++) start[i] = (float)before[i];
     float *nodes = h_inout(h, "dw and dbias", start, n);
-    void *dx = c->no_dx ? NULL : h_act_output(h, "dx", s->b, c->in);
+    const float *dx_before = c->add_dx ? h_draw_act(h, s->b * c->in, kind) : NULL;
+    void *dx = c->no_dx    ? NULL
+               : c->add_dx ? h_act_inout(h, "dx", dx_before, s->b, c->in)
+                           : h_act_output(h, "dx", s->b, c->in);
     const dlrm_linear_backward_args args = {.b = s->b,
                                             .in = c->in,
                                             .out = c->out,
@@ -138,16 +148,17 @@ static void backward(harness *h, const setting *s)
                                                               : h_act_input(h, "dz", dz, s->b, c->out),
                                             .dx = dx,
                                             .x_is_relu = c->data == RELU,
+                                            .add_dx = c->add_dx,
                                             .dw = nodes,
-                                            .dbias = nodes + rows * pitch,
+                                            .dbias = c->no_bias ? NULL : nodes + rows * pitch,
                                             .node_stride = stride,
                                             .cut = s->cut};
     be->ops->linear_backward(be, &args);
     h_compare(h, nodes, ref, tol);
     if (!dx) return;
     double *ref_x = h_doubles(h, s->b * c->in), *tol_x = h_doubles(h, s->b * c->in);
-    ref_linear_input_gradient(s->b, c->in, c->out, s->x_ref, c->data == RELU, s->w_ref, dz_ref, s->operands, ref_x,
-                              tol_x);
+    ref_linear_input_gradient(s->b, c->in, c->out, s->x_ref, c->data == RELU, s->w_ref, dz_ref,
+                              c->add_dx ? h_widen(h, dx_before, s->b * c->in) : NULL, s->operands, ref_x, tol_x);
     h_compare(h, dx, ref_x, tol_x);
 }
 

@@ -37,7 +37,7 @@ typedef struct family {
 } family;
 
 /* cases_*.c */
-extern const family linear_family, interact_family, loss_family, embedding_family, dense_update_family, memory_family,
+extern const family linear_family, cross_family, interact_family, loss_family, embedding_family, dense_update_family, memory_family,
     pinned_family;
 /* References against central differences; the number of failures. */
 int check_gradients(void);
@@ -72,6 +72,7 @@ float *h_output(harness *h, const char *name, int64_t n); /* NaN */
 double *h_output_doubles(harness *h, const char *name, int64_t n);
 /* Rows of activations; logits are fp32: h_input, h_output. */
 void *h_act_input(harness *h, const char *name, const float *values, int64_t rows, int64_t width);
+void *h_act_inout(harness *h, const char *name, const float *values, int64_t rows, int64_t width);
 void *h_act_output(harness *h, const char *name, int64_t rows, int64_t width);
 /* The backend's array of MLP weights, all of it: n elements. Once in a case. */
 float *h_weights(harness *h, const float *values, int64_t n);

@@ -13,13 +13,20 @@ static inline double ref_bound(int64_t k, double operands, double magnitude, dou
     return 2 * ((sqrt((double)k) * u + operands) * magnitude + u * fabs(result)) + smallest;
 }
 
+/* bias NULL: none. */
 void ref_linear_forward(int64_t b, int64_t in, int64_t out, const double *x, const double *w, const double *bias,
                         bool relu, double operands, double *y, double *tol);
 /* dw, dbias: over samples [0, b). */
 void ref_linear_weight_gradient(int64_t b, int64_t in, int64_t out, const double *x, const double *dz, double operands,
                                 double *dw, double *tol_w, double *dbias, double *tol_bias);
+/* before: what dx is added to, or NULL. */
 void ref_linear_input_gradient(int64_t b, int64_t in, int64_t out, const double *x, bool x_is_relu, const double *w,
-                               const double *dz, double operands, double *dx, double *tol);
+                               const double *dz, const double *before, double operands, double *dx, double *tol);
+
+/* n elements of y = x0 z + x, and their gradients; before: what dx0 is added to, or NULL. */
+void ref_cross_forward(int64_t n, const double *x0, const double *x, const double *z, double *y, double *tol);
+void ref_cross_backward(int64_t n, const double *x0, const double *z, const double *dy, const double *before, bool x_is_x0,
+                        double *dz, double *tol_z, double *dx0, double *tol_x0);
 
 /* One sample's vectors. */
 typedef struct ref_slot {

@@ -9,7 +9,7 @@ void ref_linear_forward(int64_t b, int64_t in, int64_t out, const double *x, con
 {
     for (int64_t s = 0; s < b; s++)
         for (int64_t o = 0; o < out; o++) {
-            double sum = bias[o], magnitude = fabs(bias[o]);
+            double sum = bias ? bias[o] : 0, magnitude = fabs(sum);
             for (int64_t i = 0; i < in; i++) {
                 double term = x[s * in + i] * w[o * in + i];
                 sum += term;
@@ -37,11 +37,11 @@ void ref_linear_weight_gradient(int64_t b, int64_t in, int64_t out, const double
 }
 
 void ref_linear_input_gradient(int64_t b, int64_t in, int64_t out, const double *x, bool x_is_relu, const double *w,
-                               const double *dz, double operands, double *dx, double *tol)
+                               const double *dz, const double *before, double operands, double *dx, double *tol)
 {
     for (int64_t s = 0; s < b; s++)
         for (int64_t i = 0; i < in; i++) {
-            double sum = 0, magnitude = 0;
+            double sum = before ? before[s * in + i] : 0, magnitude = fabs(sum);
             for (int64_t o = 0; o < out; o++) {
                 double term = dz[s * out + o] * w[o * in + i];
                 sum += term;
@@ -49,8 +49,28 @@ void ref_linear_input_gradient(int64_t b, int64_t in, int64_t out, const double 
             }
             bool dead = x_is_relu && x[s * in + i] == 0;
             dx[s * in + i] = dead ? 0 : sum;
-            if (tol) tol[s * in + i] = dead ? 0 : ref_bound(out, operands, magnitude, sum);
+            if (tol) tol[s * in + i] = dead ? 0 : ref_bound(before ? out + 1 : out, operands, magnitude, sum);
         }
+}
+
+void ref_cross_forward(int64_t n, const double *x0, const double *x, const double *z, double *y, double *tol)
+{
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = x0[i] * z[i] + x[i];
+        if (tol) tol[i] = ref_bound(2, 0, fabs(x0[i] * z[i]) + fabs(x[i]), y[i]);
+    }
+}
+
+void ref_cross_backward(int64_t n, const double *x0, const double *z, const double *dy, const double *before, bool x_is_x0,
+                        double *dz, double *tol_z, double *dx0, double *tol_x0)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double through = x_is_x0 ? dy[i] : 0, old = before ? before[i] : 0;
+        dz[i] = x0[i] * dy[i];
+        dx0[i] = z[i] * dy[i] + through + old;
+        if (tol_z) tol_z[i] = ref_bound(1, 0, 0, dz[i]);
+        if (tol_x0) tol_x0[i] = ref_bound(3, 0, fabs(z[i] * dy[i]) + fabs(through) + fabs(old), dx0[i]);
+    }
 }
 
 double ref_loss(double z, double y)

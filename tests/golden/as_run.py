@@ -72,10 +72,12 @@ class Case:
 
 
 def public_name(stem):
-    """bot_0_w -> bottom.0.weight, table_2 -> table.T2.weight"""
+    """bot_0_w -> bottom.0.weight, table_2 -> table.T2.weight, cross_1_v -> cross.1.v"""
     part = stem.split("_")
     if part[0] == "table":
         return "table.T%s.weight" % part[1]
+    if part[0] == "cross":
+        return "cross.%s.%s" % (part[1], {"v": "v", "w": "w", "b": "bias"}[part[2]])
     return "%s.%s.%s" % ({"bot": "bottom", "top": "top"}[part[0]], part[1], {"w": "weight", "b": "bias"}[part[2]])
 
 
@@ -164,6 +166,7 @@ def make_config(case, out):
          "  bottom_mlp: %s" % model["bottom_mlp"][1:], "  interaction: %s" % model["interaction"],
          "  top_mlp: %s" % model["top_mlp"][1:]]
     y += ["  pool_stride: %d" % model["pool_stride"]] if pool else []
+    y += ["  cross: {layers: %d, rank: %d}" % (model["cross_layers"], model["cross_rank"])] if model["interaction"] == "dcn" else []
     y.append("  tables:")
     for t, rows in enumerate(model["table_rows"]):
         dim = model["table_dims"][t] if "table_dims" in model else model["embedding_dim"]

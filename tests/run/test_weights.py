@@ -100,6 +100,41 @@ class Weights(fixture.RunTest):
         loss = -np.mean(y * np.log(p) + (1 - y) * np.log(1 - p))
         self.assertAlmostEqual(events(self.path("run.jsonl"), "step")[0]["loss"], loss, delta=1e-6)
 
+    def test_initial(self):
+        """What a run starts from, in mean and spread: MLPs and tables as facebook's dlrm, cross layers Xavier normal without bias;
+        the same on any number of ranks."""
+        self.make_data()
+        big = ["model.interaction=dcn", "model.cross={layers: 2, rank: 40}", "model.bottom_mlp=[64, 200]", "model.top_mlp=[300, 1]",
+               "model.tables=[{name: user, rows: 5000}, {name: tags, rows: 30, combiner: mean}, {name: history, rows: 400}]",
+               "optimizer={dense: {name: sgd, learning_rate: 0}, embedding: {name: sgd, learning_rate: 0}}", "train.steps=1"]
+        self.succeed(1, "config.yaml", "checkpoint.export=out", *big)
+        width = 200 + 4 * 4
+        shapes = {"bottom.0.weight": (64, 3), "bottom.1.weight": (200, 64), "bottom.0.bias": (64,), "bottom.1.bias": (200,),
+                  "cross.0.v": (40, width), "cross.0.w": (width, 40), "cross.1.v": (40, width), "cross.1.w": (width, 40),
+                  "cross.0.bias": (width,), "cross.1.bias": (width,), "top.0.weight": (300, width), "top.0.bias": (300,),
+                  "top.1.weight": (1, 300), "top.1.bias": (1,),
+                  "table.user.weight": (5000, 4), "table.tags.weight": (30, 4), "table.history.weight": (400, 4)}
+        got = self.weights("out")
+        self.assertEqual({name: w.shape for name, w in got.items()}, shapes)
+        for name, w in got.items():
+            if name.startswith("cross") and name.endswith("bias"):
+                self.assertFalse(w.any(), name)
+                continue
+            if name.startswith("table"):
+                bound, kurtosis = 1 / np.sqrt(w.shape[0]), 1.8
+                self.assertLessEqual(np.abs(w).max(), bound, name)
+                std = bound / np.sqrt(3)
+            else:
+                std, kurtosis = np.sqrt(2 / sum(w.shape) if w.ndim == 2 else 1 / w.shape[0]), 3
+            n = w.size  # five standard errors each
+            self.assertLess(abs(w.mean()), 5 * std / np.sqrt(n), name)
+            self.assertLess(abs((w ** 2).mean() / std ** 2 - 1), 5 * np.sqrt((kurtosis - 1) / n), name)
+        distinct = [w.ravel()[:3].tobytes() for w in got.values() if w.size > 2 and w.any()]
+        self.assertEqual(len(set(distinct)), len(distinct), "tensors that begin alike")
+        exported = self.file_bytes("out", "model.safetensors")
+        self.succeed(3, "config.yaml", "checkpoint.export=out", *big)
+        self.assertEqual(self.file_bytes("out", "model.safetensors"), exported)
+
     def test_refused(self):
         self.make_data()
         weights = coarse_weights(1)

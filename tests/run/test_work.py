@@ -88,7 +88,8 @@ class Work(fixture.RunTest):
     def test_synthetic(self):
         self.write("config.yaml", SYNTHETIC)
         for ranks, more in ((1, ["train.steps=9"]), (2, ["parallel.strategy=memory_optimized", "eval.every_epoch=false"]),
-                            (3, ["train.deterministic=true", "optimizer.embedding.name=rowwise_adagrad"])):
+                            (3, ["train.deterministic=true", "optimizer.embedding.name=rowwise_adagrad"]),
+                            (2, ["model.interaction=dcn", "model.cross={layers: 3, rank: 40}"])):
             with self.subTest(ranks=ranks, more=more):
                 _, end = self.compare(ranks, *more)
                 self.assertEqual(sum(r["file_bytes"] for r in end["per_rank"]), 0)

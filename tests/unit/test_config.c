@@ -286,8 +286,6 @@ static void test_refused_overrides(void **state)
         {"train.precision=tf32", "train.precision: found \"tf32\": this build has no CUDA"},
         {"train.precision=bf16", "train.precision: found \"bf16\": this build has no CUDA"},
 #endif
-        {"model.interaction=dcn", "model.interaction: found \"dcn\": not available in this build"},
-        {"model.cross.rank=512", "model.cross.rank: found \"512\": not available in this build"},
         {"train.precision=fp16", "train.precision: found \"fp16\": not available in this build"},
         {"train.embedding_dtype=fp16", "train.embedding_dtype: found \"fp16\": not available in this build"},
         {"train.exchange_dtype=bf16", "train.exchange_dtype: found \"bf16\": not available in this build"},
@@ -348,6 +346,8 @@ static void test_refused_positions(void **state)
         {"{count: 2, rows: 100}", "5", "c.yaml:10:7: model.tables.1: found \"5\", expected a map"},
         {"interaction: dot", "interaction: pool",
          "c.yaml:3:3: model.pool_stride: missing, but interaction: pool needs it"},
+        {"interaction: dot", "interaction: dcn\n  cross: {rank: 5}", "c.yaml:7:10: model.cross.layers: missing, but interaction: dcn needs it"},
+        {"interaction: dot", "interaction: dcn\n  cross: {layers: 3}", "c.yaml:7:10: model.cross.rank: missing, but interaction: dcn needs it"},
         {"format: synthetic", "format: split_binary",
          "c.yaml:15:7: data.path: missing, but format: split_binary needs it"},
         {"name: sgd, ", "",

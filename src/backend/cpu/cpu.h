@@ -20,6 +20,8 @@ static inline cpu_impl *cpu_of(dlrm_backend *be)
 
 void cpu_linear_forward(dlrm_backend *, const dlrm_linear_forward_args *);
 void cpu_linear_backward(dlrm_backend *, const dlrm_linear_backward_args *);
+void cpu_cross_forward(dlrm_backend *, const dlrm_cross_forward_args *);
+void cpu_cross_backward(dlrm_backend *, const dlrm_cross_backward_args *);
 void cpu_interact_forward(dlrm_backend *, const dlrm_interact_args *);
 void cpu_interact_backward(dlrm_backend *, const dlrm_interact_args *);
 void cpu_loss(dlrm_backend *, const dlrm_loss_args *);

@@ -172,8 +172,8 @@ void cpu_interact_forward(dlrm_backend *be, const dlrm_interact_args *a)
             dot_forward(a->slots, a->n_slots, D, s, scratch, out + D);
             break;
         case DLRM_POOL: pool_forward(a, s, scratch, out); break;
-        case DLRM_CAT: cat_forward(a, s, out); break;
-        case DLRM_DCN: DLRM_ASSERT(!"cross layers are not an interaction op");
+        case DLRM_CAT:
+        case DLRM_DCN: cat_forward(a, s, out); break;
         }
     }
 }
@@ -202,8 +202,8 @@ void cpu_interact_backward(dlrm_backend *be, const dlrm_interact_args *a)
         switch (a->kind) {
         case DLRM_DOT: dot_backward(a->slots, a->n_slots, D, s, d_out + D, scratch); break;
         case DLRM_POOL: pool_backward(a, s, scratch, d_out); break;
-        case DLRM_CAT: cat_backward(a, s, d_out); break;
-        case DLRM_DCN: DLRM_ASSERT(!"cross layers are not an interaction op");
+        case DLRM_CAT:
+        case DLRM_DCN: cat_backward(a, s, d_out); break;
         }
         finish_slot0(a, s, d_out);
     }

@@ -85,7 +85,7 @@ void cpu_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
             const float *x = a->x;
             float *y = (float *)a->y + at * a->out + col;
             dlrm_gemm(false, true, rows, n, a->in, x + at * a->in, a->in, a->w + col * a->in, a->in, 0, y, a->out);
-            add_bias(y, a->bias + col, rows, n, a->out, a->relu);
+            if (a->bias) add_bias(y, a->bias + col, rows, n, a->out, a->relu);
         }
 }
 
@@ -93,6 +93,7 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
 {
     const cpu_impl *c = cpu_of(be);
     grid g = make_grid(c, a->cut, a->b, a->in);
+    DLRM_ASSERT(!(a->x_is_relu && a->add_dx));
 #pragma omp parallel for collapse(2) schedule(dynamic) num_threads(c->threads)
     for (int64_t p = 0; p < g.pieces; p++)
         for (int64_t t = 0; t < g.tiles; t++) {
@@ -100,13 +101,13 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
             piece_rows(c, a->cut, &g, a->b, p, &at, &rows);
             const float *dz = a->dz, *x = a->x;
             float *dx = (float *)a->dx + at * a->in + col;
-            dlrm_gemm(false, false, rows, n, a->out, dz + at * a->out, a->out, a->w + col, a->in, 0, dx, a->in);
+            dlrm_gemm(false, false, rows, n, a->out, dz + at * a->out, a->out, a->w + col, a->in, a->add_dx ? 1 : 0, dx, a->in);
             if (a->x_is_relu) mask(dx, x + at * a->in + col, rows, n, a->in);
         }
 }
 
 /* Rows [row, row+n) of one node's dw and dbias. Leaves are added as a binary counter counts: partial sum number d of
- * `part` holds the open sub-tree at depth d, and number 0 is the result itself. */
+ * `scratch` holds the open sub-tree at depth d, and number 0 is the result itself. dbias NULL: not wanted. */
 static void weight_tile(const dlrm_linear_backward_args *a, const dlrm_node *node, int64_t row, int64_t n, float *dw,
                         float *dbias, float *scratch)
 {
@@ -118,10 +119,10 @@ static void weight_tile(const dlrm_linear_backward_args *a, const dlrm_node *nod
         const float *dz = (const float *)a->dz + at * a->out + row, *x = a->x;
         float *w = depth ? scratch + (depth - 1) * size : dw, *b = depth ? bias_scratch + (depth - 1) * n : dbias;
         dlrm_gemm(true, false, n, a->in, rows, dz, a->out, x + at * a->in, a->in, 0, w, a->in);
-        column_sums(b, dz, rows, n, a->out);
+        if (dbias) column_sums(b, dz, rows, n, a->out);
         for (int bits = leaf; bits & 1; bits >>= 1, depth--) {
             add_to(depth > 1 ? scratch + (depth - 2) * size : dw, scratch + (depth - 1) * size, size);
-            add_to(depth > 1 ? bias_scratch + (depth - 2) * n : dbias, bias_scratch + (depth - 1) * n, n);
+            if (dbias) add_to(depth > 1 ? bias_scratch + (depth - 2) * n : dbias, bias_scratch + (depth - 1) * n, n);
         }
     }
 }
@@ -141,7 +142,7 @@ static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a
         for (int64_t t = 0; t < tiles; t++) {
             int64_t row = t * tile;
             weight_tile(a, &a->cut->node[i], row, min64(tile, a->out - row), a->dw + i * a->node_stride + row * a->in,
-                        a->dbias + i * a->node_stride + row, c->scratch[omp_get_thread_num()]);
+                        a->dbias ? a->dbias + i * a->node_stride + row : NULL, c->scratch[omp_get_thread_num()]);
         }
 }
 
