@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Step times of the trainer on GPUs, on made-up rows: MLPerf DLRM v1 and Merlin's Tiny and Small models.
+"""Step times of the trainer on GPUs, on made-up rows: MLPerf DLRM v1 and DLRM-DCNv2, Merlin's Tiny and Small models.
 
   bench_gpu.py TRAINER [--gpus 1,2] [--only TEXT] [--steps N] [--override KEY=VALUE ...]
 
@@ -8,6 +8,7 @@ rank 0's compute queue), and how that compares to the floor of the hardware (byt
 TFLOP/s for bf16 and 400 for TF32). One process a GPU, started with mpirun where there are several.
 """
 import argparse
+import collections
 import json
 import os
 import subprocess
@@ -16,6 +17,10 @@ import tempfile
 
 CRITEO = [39884406, 39043, 17289, 7420, 20263, 3, 7120, 1543, 63, 38532951, 2953546, 403346, 10, 2208, 11938, 155, 4, 976, 14, 39979771,
           25641295, 39664984, 585935, 12972, 108, 36]
+# DLRM-DCNv2's tables and their ids a sample
+DCNV2 = [40000000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 40000000, 3067956, 405282, 10, 2209, 11938, 155, 4, 976, 14, 40000000,
+         40000000, 40000000, 590152, 12973, 108, 36]
+HOTNESS = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]
 # (tables, hotness of the inputs that share one, rows, width)
 TINY = ([(1, [1, 10], 10000, 8), (1, [1, 10], 1000000, 16), (1, [1, 10], 25000000, 16), (1, [1], 25000000, 16), (16, [1], 10, 8),
          (10, [1], 1000, 8), (4, [1], 10000, 8), (2, [1], 100000, 16), (19, [1], 1000000, 16)], [256, 128])
@@ -38,21 +43,40 @@ def mlperf():
             "optimizer": {"dense": sgd, "embedding": sgd}, "data": {"synthetic": {}}}
 
 
-# name, model, what the issue asks for in ms by number of GPUs, floors in ms: arithmetic, memory (of one GPU)
-WORKLOADS = [("mlperf bf16 alpha 0", mlperf, "bf16", 0, {1: 3.4, 2: 2.1}, 1.20, 0.61),
-             ("mlperf bf16 alpha 1.05", mlperf, "bf16", 1.05, {1: 3.4, 2: 2.1}, 1.20, 0.61),
-             ("mlperf tf32 alpha 1.05", mlperf, "tf32", 1.05, {1: 7.0}, 2.37, 0.61),
-             ("mlperf fp32 alpha 1.05", mlperf, "fp32", 1.05, {}, None, 0.61),
-             ("merlin tiny bf16", lambda: merlin(TINY), "bf16", 1.05, {1: 1.6, 2: 1.2}, None, 0.32),
-             ("merlin small bf16", lambda: merlin(SMALL), "bf16", 1.05, {1: 7.0, 2: 4.5}, None, 2.60)]
+def dcnv2(optimizer):
+    """Adagrad's state is as large as the tables: 209 GB in all, for two GPUs at least; rowwise it is next to nothing."""
+    dense = {"name": "adagrad", "learning_rate": 0.004, "epsilon": 1e-8}
+    return {"model": {"dense_features": 13, "embedding_dim": 128, "bottom_mlp": [512, 256, 128], "interaction": "dcn",
+                      "cross": {"layers": 3, "rank": 512}, "top_mlp": [1024, 1024, 512, 256, 1],
+                      "tables": [{"rows": n, "hotness": h} for n, h in zip(DCNV2, HOTNESS)]},
+            "optimizer": {"dense": dense, "embedding": dict(dense, name=optimizer)}, "data": {"synthetic": {}}}
 
 
-def measure(args, gpus, name, make, precision, alpha, folder):
-    config = make()
+# batch: by number of GPUs; asked: ms by number of GPUs, where there is a target; floors of one GPU in ms: arithmetic, memory
+Workload = collections.namedtuple("Workload", "name make precision alpha batch asked arithmetic memory")
+SAME = {1: 65536, 2: 65536}
+EACH = {1: 8192, 2: 16384, 4: 32768, 8: 65536}  # as the published runs: 8192 a GPU
+PER_GPU = 8192 / 2.75e3  # ms of a step at 2.75 M samples/s a GPU
+WORKLOADS = [
+    Workload("mlperf bf16 alpha 0", mlperf, "bf16", 0, SAME, {1: 3.4, 2: 2.1}, 1.20, 0.61),
+    Workload("mlperf bf16 alpha 1.05", mlperf, "bf16", 1.05, SAME, {1: 3.4, 2: 2.1}, 1.20, 0.61),
+    Workload("mlperf tf32 alpha 1.05", mlperf, "tf32", 1.05, {1: 65536}, {1: 7.0}, 2.37, 0.61),
+    Workload("mlperf fp32 alpha 1.05", mlperf, "fp32", 1.05, {1: 65536}, {}, None, 0.61),
+    Workload("merlin tiny bf16", lambda: merlin(TINY), "bf16", 1.05, SAME, {1: 1.6, 2: 1.2}, None, 0.32),
+    Workload("merlin small bf16", lambda: merlin(SMALL), "bf16", 1.05, SAME, {1: 7.0, 2: 4.5}, None, 2.60),
+    Workload("dcnv2 rowwise bf16 alpha 0", lambda: dcnv2("rowwise_adagrad"), "bf16", 0, EACH, {}, 1.00, 0.63),
+    Workload("dcnv2 bf16 alpha 0", lambda: dcnv2("adagrad"), "bf16", 0, {k: EACH[k] for k in (2, 4, 8)},
+             {2: PER_GPU, 4: PER_GPU, 8: PER_GPU}, 1.00, 1.04),
+    Workload("dcnv2 bf16 alpha 1.05", lambda: dcnv2("adagrad"), "bf16", 1.05, {k: EACH[k] for k in (2, 4, 8)},
+             {2: PER_GPU, 4: PER_GPU, 8: PER_GPU}, 1.00, 1.04)]
+
+
+def measure(args, gpus, w, folder):
+    config = w.make()
     config["device"] = "cuda"
-    config["train"] = {"batch_size": 65536, "steps": args.steps, "precision": precision}
+    config["train"] = {"batch_size": w.batch[gpus], "steps": args.steps, "precision": w.precision}
     config["data"]["format"] = "synthetic"
-    config["data"]["synthetic"].update({"alpha": alpha, "batches": args.batches, "labels": "random"})
+    config["data"]["synthetic"].update({"alpha": w.alpha, "batches": args.batches, "labels": "random"})
     config["eval"] = {"every_epoch": False}
     config["log"] = {"every_steps": args.steps // 2, "jsonl": os.path.join(folder, "run.jsonl"), "progress": False}
     path = os.path.join(folder, "config.yaml")
@@ -61,7 +85,7 @@ def measure(args, gpus, name, make, precision, alpha, folder):
     command = (["mpirun", "-n", str(gpus), "--bind-to", "none"] if gpus > 1 else []) + [args.trainer, path] + args.override
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
     if done.returncode != 0:
-        print("%-26s %d GPU: FAILED, exit status %d\n%s" % (name, gpus, done.returncode, done.stdout[-1500:]))
+        print("%-26s %d GPU: FAILED, exit status %d\n%s" % (w.name, gpus, done.returncode, done.stdout[-1500:]))
         return None
     with open(config["log"]["jsonl"]) as f:
         return [json.loads(line) for line in f if '"event":"end"' in line][0]
@@ -78,21 +102,21 @@ def main():
     args = p.parse_args()
     failed = 0
     for gpus in [int(x) for x in args.gpus.split(",")]:
-        for name, make, precision, alpha, asked, arithmetic, memory in WORKLOADS:
-            if args.only not in name or (gpus > 1 and gpus not in asked):
+        for w in WORKLOADS:
+            if args.only not in w.name or gpus not in w.batch:
                 continue
             with tempfile.TemporaryDirectory(prefix="dlrm_bench_") as folder:
-                end = measure(args, gpus, name, make, precision, alpha, folder)
+                end = measure(args, gpus, w, folder)
             if end is None:
                 failed += 1
                 continue
             ms = end["step_ms_median"]
-            line = "%-26s %d GPU  median %6.3f ms  p95 %6.3f  %6.2f M samples/s" % (name, gpus, ms, end["step_ms_p95"],
-                                                                                   65536 / ms * 1e-3)
-            if gpus in asked:
-                line += "  asked %.1f: %s" % (asked[gpus], "reached" if ms <= asked[gpus] else "MISSED")
+            line = "%-26s %d GPU  batch %6d  median %6.3f ms  p95 %6.3f  %6.2f M samples/s" % (
+                w.name, gpus, w.batch[gpus], ms, end["step_ms_p95"], w.batch[gpus] / ms * 1e-3)
+            if gpus in w.asked:
+                line += "  asked %.2f: %s" % (w.asked[gpus], "reached" if ms <= w.asked[gpus] else "MISSED")
             if gpus == 1:
-                floor = max(arithmetic or 0, memory)
+                floor = max(w.arithmetic or 0, w.memory)
                 line += "  floor %.2f (%.1fx)" % (floor, ms / floor)
             print(line)
             print("    " + ", ".join("%s %.1f %%" % (k, 100 * v) for k, v in end["per_rank"][0]["time_shares"].items()), flush=True)

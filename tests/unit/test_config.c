@@ -556,6 +556,18 @@ static void test_examples(void **state)
     assert_int_equal(spec.interaction_width, 479);
     dlrm_model_spec_clear(&spec);
     dlrm_config_clear(&c);
+
+    assert_taken(dlrm_config_load(SOURCE_ROOT "/configs/criteo_dcnv2.yaml", 0, NULL, &c));
+    assert_taken(dlrm_model_spec_resolve(&c, NULL, &spec));
+    int ids = 0;
+    for (int j = 0; j < spec.n_inputs; j++) ids += spec.inputs[j].hotness;
+    assert_int_equal(ids, 214);
+    assert_int_equal(spec.table_elements, 204184588LL * 128);
+    assert_int_equal(spec.interaction_width, 3456);
+    assert_int_equal(spec.mlp_elements, 2 * 3456 * 512 * 3 + 170496 + 5243136 + (512 + 256 + 128) + 3 * 3456 + (1024 + 1024 + 512 + 256 + 1));
+    assert_true(c.optimizer.dense.epsilon == 1e-8 && c.optimizer.embedding.learning_rate == 0.004 && c.eval.target_auc == 0.80275);
+    dlrm_model_spec_clear(&spec);
+    dlrm_config_clear(&c);
 }
 
 int main(void)
