@@ -246,7 +246,7 @@ static void cuda_dense_update(dlrm_backend *be, const dlrm_dense_update_args *a)
 static void cuda_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
 {
     const cuda_impl *c = cuda_of(be);
-    cuda_must(c, dlrm_cuda_slice_init(a, DLRM_FP32, c->compute.stream), "table init");
+    cuda_must(c, dlrm_cuda_slice_init(a, c->compute.stream), "table init");
 }
 
 static void cuda_fill(dlrm_backend *be, float *p, int64_t n, float value)

@@ -25,7 +25,8 @@ typedef struct dlrm_cuda_table {
     float *state[2]; /* as in dlrm_table_shard */
     int64_t rows;
     int32_t dim;
-    uint64_t stream; /* names the tensor: random bits of its stochastic rounding */
+    uint64_t stream; /* as in dlrm_table_shard */
+    int64_t first_element, row_elements;
     /* --- */
     int64_t first_key;             /* of its rows among the rows of all tables */
     int64_t first_pair;            /* pairs per sample of the tables before it */
@@ -170,8 +171,8 @@ cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *s
 /* Elements [first, first+n) of the tensor: uniform in ±scale, rounded to nearest. */
 cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, int64_t n, uint64_t seed,
                                  uint64_t tensor, double scale, cudaStream_t stream);
-/* The same of a slice of a table, a->weight being of dtype `type`. */
-cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, dlrm_dtype type, cudaStream_t stream);
+/* The same of a slice of a table. */
+cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, cudaStream_t stream);
 cudaError_t dlrm_cuda_fill(float *p, int64_t n, float value, cudaStream_t stream);
 /* Row r of `to` (pitch to_stride) = row r of `from` (pitch from_stride), rounded to nearest; columns beyond `width` of
  * `to`, up to to_stride, are set to 0. */

@@ -103,13 +103,13 @@ __global__ void __launch_bounds__(THREADS) slice_init_kernel(T *weight, const dl
     }
 }
 
-cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, dlrm_dtype type, cudaStream_t stream)
+cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, cudaStream_t stream)
 {
     const int64_t n = a->rows * a->columns;
     if (a->columns == a->dim && a->row_step == 1)
-        return dlrm_cuda_table_init(a->weight, type, a->first_row * a->dim, n, a->seed, a->stream, a->scale, stream);
+        return dlrm_cuda_table_init(a->weight, a->dtype, a->first_row * a->dim, n, a->seed, a->stream, a->scale, stream);
     if (n == 0) return cudaSuccess;
-    WITH_TYPE(type, T, (slice_init_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, stream>>>((T *)a->weight, *a)));
+    WITH_TYPE(a->dtype, T, (slice_init_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, stream>>>((T *)a->weight, *a)));
     return cudaGetLastError();
 }
 

@@ -12,14 +12,14 @@ template <class T> struct row_ref {
     T *weight;
     float *state0, *state1; /* as the rule has them */
     uint64_t stream;        /* of random bits */
-    int64_t element;        /* index of the row's first */
+    int64_t element;        /* number of the row's first in the whole table */
 };
 
 template <class T, rule_kind KIND>
 __device__ __forceinline__ row_ref<T> row_of(const dlrm_cuda_table &t, int64_t row, uint64_t step)
 {
     const int64_t element = row * t.dim;
-    row_ref<T> r = {(T *)t.weight + element, NULL, NULL, t.stream + step, element};
+    row_ref<T> r = {(T *)t.weight + element, NULL, NULL, dlrm_rng_at_step(t.stream, step), t.first_element + row * t.row_elements};
     if constexpr (KIND == RULE_ROWWISE) r.state0 = t.state[0] + row;
     if constexpr (rule_states<KIND>() > 0) r.state0 = t.state[0] + element;
     if constexpr (rule_states<KIND>() > 1) r.state1 = t.state[1] + element;

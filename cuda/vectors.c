@@ -30,14 +30,14 @@ static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work 
     for (int t = 0; t < s->n_tables; t++) {
         const dlrm_table_shard *from = &s->tables[t];
         tables[t] = (dlrm_cuda_table){.weight = from->weight, .state = {from->state[0], from->state[1]}, .rows = from->rows, .dim = from->dim,
-                                      .stream = (uint64_t)t};
+                                      .stream = from->stream, .first_element = from->first_element, .row_elements = from->row_elements};
     }
     for (int j = 0; j < s->n_inputs; j++) {
         const dlrm_shard_input *from = &s->inputs[j];
         inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .column = from->column, .variable = from->variable,
                                       .mean = from->mean};
     }
-    code = dlrm_cuda_shard_plan(s->n_tables, tables, s->n_inputs, inputs, order, DLRM_FP32, s->width, s->max_batch, &w->shard);
+    code = dlrm_cuda_shard_plan(s->n_tables, tables, s->n_inputs, inputs, order, s->dtype, s->width, s->max_batch, &w->shard);
     if (code != cudaSuccess) {
         st = FAIL(DLRM_E_INPUT, "a batch of %lld samples has more ids than 32 bits count; a smaller batch or more ranks are needed",
                   (long long)s->max_batch);
@@ -151,6 +151,7 @@ void cuda_update(dlrm_backend *be, const dlrm_update_args *a)
     const shard_work *w = a->shard->work;
     if (a->shard->n_inputs == 0) return;
     cuda_must(c, cudaMemcpyAsync(&c->step->embedding, &a->rule, sizeof a->rule, cudaMemcpyHostToDevice, c->compute.stream), "a rule");
+    cuda_must(c, cudaMemcpyAsync(&c->step->step, &a->step, sizeof a->step, cudaMemcpyHostToDevice, c->compute.stream), "a step");
     cuda_must(c, dlrm_cuda_update(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled, be->act,
                                   a->rule.name, a->rule.momentum != 0, c->step, c->compute.stream), "table update");
 }

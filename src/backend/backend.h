@@ -3,8 +3,8 @@
  * host. Letters: B samples of the global batch, b samples of this rank, D width of a vector.
  *
  * Types: activations (layer inputs and outputs, vectors, and their gradients; void * here) have the backend's dtype
- * `act`; weights, their gradients, optimizer state and tables are fp32, and so are the logits and their gradient: a layer
- * of width 1 has them as output. Matrices are row-major; a row of w activations, and of a weight matrix with w inputs,
+ * `act`; weights, their gradients and optimizer state are fp32, and so are the logits and their gradient: a layer of
+ * width 1 has them as output. Tables are fp32, bf16 or fp16. Matrices are row-major; a row of w activations, and of a weight matrix with w inputs,
  * takes dlrm_pitch(w) elements, of which those beyond w are 0 and stay 0.
  *
  * Queues: an op may return before it has run. `feed` and `sort` run in order on one queue, all other ops in order on
@@ -118,10 +118,14 @@ typedef struct dlrm_loss_args {
 
 /* Tables of one rank and the inputs that look into them. */
 typedef struct dlrm_table_shard {
-    float *weight;   /* [rows, dim] */
+    void *weight;    /* [rows, dim] of the shard's dtype */
     float *state[2]; /* as the optimizer needs: NULL, [rows, dim], or [rows] (rowwise_adagrad) */
     int64_t rows;
     int dim;
+    /* Names the table and its elements for random roundings: element c of row r here is number first_element +
+     * r*row_elements + c of the whole table. */
+    uint64_t stream;
+    int64_t first_element, row_elements;
 } dlrm_table_shard;
 
 typedef struct dlrm_shard_input {
@@ -133,6 +137,7 @@ typedef struct dlrm_shard_input {
 } dlrm_shard_input;
 
 typedef struct dlrm_shard {
+    dlrm_dtype dtype; /* of the tables' weights */
     int n_tables, n_inputs;
     dlrm_table_shard *tables;
     dlrm_shard_input *inputs;
@@ -187,6 +192,8 @@ typedef struct dlrm_update_args {
     const dlrm_bags *bags;
     const void *d_pooled; /* [B, W] */
     dlrm_rule rule;
+    uint64_t step;        /* from 1. Weights narrower than fp32 are read, updated in fp32 and rounded by random bits of
+                             (seed of the backend, dlrm_rng_at_step(stream, step), element): base/half.h */
     int slot;             /* that sort filled */
 } dlrm_update_args;
 
@@ -199,7 +206,9 @@ typedef struct dlrm_dense_update_args {
 } dlrm_dense_update_args;
 
 typedef struct dlrm_table_init_args {
-    float *weight;                     /* [rows, columns] = uniform in ±scale: a slice of the whole table, each element as there */
+    void *weight;                      /* [rows, columns] of this dtype = uniform in ±scale, rounded to nearest: a slice of the
+                                          whole table, each element as there */
+    dlrm_dtype dtype;
     int64_t first_row, row_step, rows; /* row i is the table's row first_row + i*row_step */
     int first_column, columns, dim;    /* dim: width of the table */
     uint64_t seed, stream;

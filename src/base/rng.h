@@ -50,6 +50,12 @@ static inline DLRM_HD float dlrm_rng_uniform(uint64_t seed, uint64_t stream, uin
     return dlrm_unit_float(dlrm_philox(seed, stream, i >> 2).v[i & 3]);
 }
 
+/* A tensor's stream of one step, from 1; 0: of its initial values. */
+static inline DLRM_HD uint64_t dlrm_rng_at_step(uint64_t stream, uint64_t step)
+{
+    return stream + step;
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif

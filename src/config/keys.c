@@ -86,7 +86,7 @@ static const dlrm_key_name precisions[] = {{"fp32", DLRM_FP32, BUILT},
                                            {"fp16", DLRM_FP16, NOT_BUILT},
                                            {NULL, 0, NULL}};
 static const dlrm_key_name storage_dtypes[] = {
-    {"fp32", DLRM_FP32, BUILT}, {"bf16", DLRM_BF16, NOT_BUILT}, {"fp16", DLRM_FP16, NOT_BUILT}, {NULL, 0, NULL}};
+    {"fp32", DLRM_FP32, BUILT}, {"bf16", DLRM_BF16, BUILT}, {"fp16", DLRM_FP16, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name exchange_dtypes[] = {{"auto", DLRM_DTYPE_AUTO, BUILT},
                                                 {"fp32", DLRM_FP32, BUILT},
                                                 {"bf16", DLRM_BF16, NOT_BUILT},
@@ -220,7 +220,8 @@ static const dlrm_key config_keys[] = {
     NAME("train.precision", train.precision, "fp32", precisions,
          "Arithmetic of MLPs and interaction; master weights stay fp32."),
     NAME("train.embedding_dtype", train.embedding_dtype, "fp32", storage_dtypes,
-         "Storage of the tables; bf16 and fp16 with stochastic rounding."),
+         "Storage of the tables, also in an export. bf16, fp16: a row is updated in fp32 and rounded up or down by random "
+         "bits, such that its mean is kept; optimizer state stays fp32."),
     NAME("train.exchange_dtype", train.exchange_dtype, "auto", exchange_dtypes,
          "What embedding vectors and their gradients travel as. auto: as precision."),
     BOOL("train.deterministic", train.deterministic, "false",

@@ -3,13 +3,14 @@
 #include "base/mem.h"
 
 dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm_model_spec *spec, const dlrm_placement *place,
-                                const dlrm_optimizer_config *opt, int64_t max_batch, int64_t max_own, dlrm_embedding *e)
+                                const dlrm_optimizer_config *opt, dlrm_dtype dtype, int64_t max_batch, int64_t max_own,
+                                dlrm_embedding *e)
 {
     *e = (dlrm_embedding){.spec = spec, .place = place, .value_bytes = be->act_bytes};
     const int64_t width = place->width[c->rank];
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->send_at, "exchange", &e->send_at));
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->recv_at, "exchange", &e->recv_at));
-    TRY(dlrm_tables_open(be, spec, place, c->rank, opt, max_batch, &e->own));
+    TRY(dlrm_tables_open(be, spec, place, c->rank, opt, dtype, max_batch, &e->own));
     TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors", &e->pooled));
     TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));
     e->received = e->pooled;
@@ -73,9 +74,10 @@ int dlrm_embedding_exchange_gradients(dlrm_embedding *e, dlrm_exchange *x)
     return e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->d_received, e->recv_at, e->d_pooled, e->send_at);
 }
 
-void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage, const dlrm_rule *rule)
+void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage, const dlrm_rule *rule, int64_t step)
 {
-    dlrm_update_args a = {.shard = &e->own.shard, .B = B, .bags = e->own.bags[stage], .d_pooled = e->d_pooled, .rule = *rule, .slot = stage};
+    dlrm_update_args a = {.shard = &e->own.shard, .B = B, .bags = e->own.bags[stage], .d_pooled = e->d_pooled, .rule = *rule,
+                          .step = (uint64_t)step, .slot = stage};
     be->ops->update(be, &a);
 }
 

@@ -16,8 +16,10 @@ typedef struct dlrm_embedding {
     int64_t *send_at, *recv_at; /* [ranks+1], bytes */
 } dlrm_embedding;
 
+/* dtype: of the tables. */
 dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm_model_spec *spec, const dlrm_placement *place,
-                                const dlrm_optimizer_config *opt, int64_t max_batch, int64_t max_own, dlrm_embedding *out)
+                                const dlrm_optimizer_config *opt, dlrm_dtype dtype, int64_t max_batch, int64_t max_own,
+                                dlrm_embedding *out)
     DLRM_MUST_USE;
 void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e);
 /* Values of a fresh run. */
@@ -33,7 +35,7 @@ void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, int s
 /* Tickets of the exchange; with one rank nothing moves. */
 int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x);           /* pooled -> received */
 int dlrm_embedding_exchange_gradients(dlrm_embedding *e, dlrm_exchange *x); /* d_received -> d_pooled */
-/* stage: in which the batch's rows were sorted. */
-void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage, const dlrm_rule *rule);
+/* stage: in which the batch's rows were sorted; step: from 1, for random roundings. */
+void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage, const dlrm_rule *rule, int64_t step);
 /* Fills slots[1 … n_inputs]: where each input's vectors of the own samples lie, and their gradients go. */
 void dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots);

@@ -49,12 +49,13 @@ static int slice_pieces(const dlrm_model *m, int i, bool state, dlrm_piece *out)
     for (int k = 0; k < n; k++) {
         const bool by_row = k > 0 && dlrm_optimizer_rowwise(opt);
         const int columns = by_row ? 1 : t->dim;
-        out[k] = (dlrm_piece){.tensor = m->params.n + s->table, .whole = {.n_dims = by_row ? 1 : 2, .dims = {whole->rows, by_row ? 0 : whole->dim}},
+        const dlrm_dtype dtype = k == 0 ? m->cfg->train.embedding_dtype : DLRM_FP32;
+        out[k] = (dlrm_piece){.tensor = m->params.n + s->table, .whole = {.n_dims = by_row ? 1 : 2, .dims = {whole->rows, by_row ? 0 : whole->dim}, .dtype = dtype},
                               .whole_rows = whole->rows, .whole_columns = by_row ? 1 : whole->dim,
                               .part = {.first_row = s->first_row, .row_step = s->row_step, .rows = s->rows,
                                        .first_column = by_row ? 0 : s->first_column, .columns = columns},
-                              .at = (char *)(k == 0 ? t->weight : t->state[k - 1]), .pitch = columns,
-                              .element_bytes = sizeof(float), .saved_here = s->owner != DLRM_EVERY_RANK || has_turn(m, s->table)};
+                              .at = k == 0 ? t->weight : (char *)t->state[k - 1], .pitch = columns,
+                              .element_bytes = (int)dlrm_dtype_bytes(dtype), .saved_here = s->owner != DLRM_EVERY_RANK || has_turn(m, s->table)};
         snprintf(out[k].whole.name, sizeof out[k].whole.name, "table.%s.weight%s", whole->name, k == 0 ? "" : state_suffix(opt, k - 1));
     }
     return n;

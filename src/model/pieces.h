@@ -13,7 +13,7 @@ typedef struct dlrm_part {
 
 typedef struct dlrm_piece {
     int tensor;             /* its number: the MLPs' parameters, then the tables */
-    dlrm_tensor_info whole; /* name and shape */
+    dlrm_tensor_info whole; /* name, shape and dtype */
     int64_t whole_rows, whole_columns;
     dlrm_part part;
     char *at;          /* its first element, backend memory */

@@ -135,7 +135,7 @@ void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rat
     forward(m, be->ops->lap);
     loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : features_gradient(m), loss);
     int sums = backward(m);
-    dlrm_embedding_update(be, &m->emb, m->at->B, stage, &sparse);
+    dlrm_embedding_update(be, &m->emb, m->at->B, stage, &sparse, m->updates);
     be->ops->lap(be, DLRM_PHASE_UPDATE);
     m->exchange.ops->finish(&m->exchange, sums);
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);

@@ -7,15 +7,25 @@
 #include "base/rng.h"
 #include "model/optimizer.h"
 
+/* A function of the name in files alone. */
+static uint64_t table_stream(const dlrm_table *t)
+{
+    char name[300];
+    snprintf(name, sizeof name, "table.%s.weight", t->name);
+    return dlrm_rng_stream(name);
+}
+
 static dlrm_status open_slice(dlrm_backend *be, dlrm_tables *t, int k, const dlrm_optimizer_config *opt)
 {
     const dlrm_slice *s = &t->place->slices[k];
+    const dlrm_table *whole = &t->spec->tables[s->table];
     dlrm_table_shard *to = &t->shard.tables[t->shard.n_tables];
     char what[400];
     t->slice[t->shard.n_tables++] = k;
-    *to = (dlrm_table_shard){.rows = s->rows, .dim = s->columns};
-    snprintf(what, sizeof what, "table %s (%lld rows x %d)", t->spec->tables[s->table].name, (long long)to->rows, to->dim);
-    TRY(be->ops->alloc(be, to->rows * to->dim, sizeof(float), what, &to->weight));
+    *to = (dlrm_table_shard){.rows = s->rows, .dim = s->columns, .stream = table_stream(whole),
+                             .first_element = s->first_row * whole->dim + s->first_column, .row_elements = s->row_step * whole->dim};
+    snprintf(what, sizeof what, "table %s (%lld rows x %d)", whole->name, (long long)to->rows, to->dim);
+    TRY(be->ops->alloc(be, to->rows * to->dim, dlrm_dtype_bytes(t->shard.dtype), what, &to->weight));
     for (int i = 0; i < dlrm_optimizer_states(opt); i++) {
         const int64_t n = dlrm_optimizer_rowwise(opt) ? to->rows : to->rows * to->dim;
         TRY(be->ops->alloc(be, n, sizeof(float), what, &to->state[i]));
@@ -36,7 +46,7 @@ static void open_part(dlrm_tables *t, int i)
 }
 
 dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,
-                             const dlrm_optimizer_config *opt, int64_t max_batch, dlrm_tables *t)
+                             const dlrm_optimizer_config *opt, dlrm_dtype dtype, int64_t max_batch, dlrm_tables *t)
 {
     const bool every = owner == DLRM_EVERY_RANK;
     const int n_tables = every ? place->replicated_tables : place->tables[owner];
@@ -44,6 +54,7 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
     *t = (dlrm_tables){.spec = spec, .place = place};
     t->shard.width = every ? place->replicated_width : place->width[owner];
     t->shard.max_batch = max_batch;
+    t->shard.dtype = dtype;
     TRY(dlrm_alloc(n_tables, sizeof *t->shard.tables, "tables", &t->shard.tables));
     TRY(dlrm_alloc(n_tables, sizeof *t->slice, "tables", &t->slice));
     TRY(dlrm_alloc(n_inputs, sizeof *t->shard.inputs, "tables", &t->shard.inputs));
@@ -76,11 +87,10 @@ void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed)
     for (int i = 0; i < t->shard.n_tables; i++) {
         const dlrm_slice *s = &t->place->slices[t->slice[i]];
         const dlrm_table *table = &t->spec->tables[s->table];
-        char name[300];
-        snprintf(name, sizeof name, "table.%s.weight", table->name);
-        dlrm_table_init_args a = {.weight = t->shard.tables[i].weight, .first_row = s->first_row, .row_step = s->row_step, .rows = s->rows,
-                                  .first_column = s->first_column, .columns = s->columns, .dim = table->dim, .seed = seed,
-                                  .stream = dlrm_rng_stream(name), .scale = sqrt(1.0 / (double)table->rows)};
+        const dlrm_table_shard *to = &t->shard.tables[i];
+        dlrm_table_init_args a = {.weight = to->weight, .dtype = t->shard.dtype, .first_row = s->first_row, .row_step = s->row_step,
+                                  .rows = s->rows, .first_column = s->first_column, .columns = s->columns, .dim = table->dim, .seed = seed,
+                                  .stream = to->stream, .scale = sqrt(1.0 / (double)table->rows)};
         be->ops->table_init(be, &a);
     }
 }
@@ -90,7 +100,7 @@ void dlrm_tables_bytes(const dlrm_tables *t, const dlrm_optimizer_config *opt, i
     *weights = *state = 0;
     for (int i = 0; i < t->shard.n_tables; i++) {
         const dlrm_table_shard *s = &t->shard.tables[i];
-        *weights += s->rows * s->dim * (int64_t)sizeof(float);
+        *weights += s->rows * s->dim * (int64_t)dlrm_dtype_bytes(t->shard.dtype);
         *state += s->rows * (dlrm_optimizer_rowwise(opt) ? 1 : s->dim) * dlrm_optimizer_states(opt) * (int64_t)sizeof(float);
     }
 }

@@ -4,12 +4,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/kinds.h"
 #include "base/status.h"
 
 typedef struct dlrm_tensor_info {
     char name[320]; /* a table's of 200 bytes, with all that is put before and after it */
     int n_dims;
     int64_t dims[4];
+    dlrm_dtype dtype; /* of an export: fp32, bf16 or fp16 */
 } dlrm_tensor_info;
 
 /* --- reading: checkpoint.init_from --- */
@@ -31,15 +33,15 @@ void dlrm_tensors_unused(const dlrm_tensors *t, char *buf, size_t bytes);
 
 /* --- writing: checkpoint.export --- every rank makes the same plan; rank 0 begins and commits, any rank writes. */
 typedef struct dlrm_export dlrm_export;
-/* Lays the tensors (F32) out in files of at most max_file_bytes (a tensor larger than that has a file of its own):
+/* Lays the tensors out in files of at most max_file_bytes (a tensor larger than that has a file of its own):
  * one file -> model.safetensors, more -> model-0000N-of-0000M.safetensors and model.safetensors.index.json. */
 dlrm_status dlrm_export_plan(const char *folder, int n, const dlrm_tensor_info *tensors, int64_t max_file_bytes,
                              dlrm_export **out) DLRM_MUST_USE;
 /* One rank, at any time (say, before training): makes the folder if missing; can it be written, is there room? */
 dlrm_status dlrm_export_check(const dlrm_export *e) DLRM_MUST_USE;
 dlrm_status dlrm_export_begin(dlrm_export *e) DLRM_MUST_USE; /* rank 0: checks, then temporary files with headers */
-/* Elements [first, first+n) of tensor number `tensor` of the plan, row-major. After a barrier behind begin. */
-dlrm_status dlrm_export_write(dlrm_export *e, int tensor, int64_t first, int64_t n, const float *values) DLRM_MUST_USE;
+/* Elements [first, first+n) of tensor number `tensor` of the plan, row-major, in its dtype. After a barrier behind begin. */
+dlrm_status dlrm_export_write(dlrm_export *e, int tensor, int64_t first, int64_t n, const void *values) DLRM_MUST_USE;
 dlrm_status dlrm_export_flush(dlrm_export *e) DLRM_MUST_USE; /* every rank, after its writes: fsync */
 dlrm_status dlrm_export_commit(dlrm_export *e)
     DLRM_MUST_USE; /* rank 0, after all: rename in place, remove the older export's files */

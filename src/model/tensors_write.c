@@ -45,9 +45,15 @@ static int64_t elements(const dlrm_tensor_info *t)
     return n;
 }
 
+static int64_t value_bytes(const dlrm_tensor_info *t)
+{
+    return elements(t) * (int64_t)dlrm_dtype_bytes(t->dtype);
+}
+
 static size_t header_entry(const dlrm_tensor_info *t, int64_t at, char *buf, size_t bytes)
 {
-    return dlrm_st_header_entry(t, "F32", at, at + elements(t) * (int64_t)sizeof(float), buf, bytes);
+    const char *name = t->dtype == DLRM_BF16 ? "BF16" : t->dtype == DLRM_FP16 ? "F16" : "F32";
+    return dlrm_st_header_entry(t, name, at, at + value_bytes(t), buf, bytes);
 }
 
 static int64_t padded(int64_t header)
@@ -63,7 +69,7 @@ static dlrm_status lay_out(dlrm_export *e, int64_t max_file_bytes)
     int64_t header = sizeof HEADER_START - 1;
     *f = (part_file){.fd = -1};
     for (int i = 0; i < e->n; i++) {
-        int64_t bytes = elements(&e->tensors[i]) * (int64_t)sizeof(float);
+        int64_t bytes = value_bytes(&e->tensors[i]);
         int64_t entry_bytes = (int64_t)header_entry(&e->tensors[i], f->data_bytes, entry, sizeof entry);
         if (!entry_bytes) return FAIL(DLRM_E_INPUT, "export: the tensor name '%s' is not UTF-8", e->tensors[i].name);
         bool full = 8 + padded(header + entry_bytes) + f->data_bytes + bytes > max_file_bytes ||
@@ -237,14 +243,14 @@ dlrm_status dlrm_export_begin(dlrm_export *e)
     return DLRM_OK;
 }
 
-dlrm_status dlrm_export_write(dlrm_export *e, int tensor, int64_t first, int64_t n, const float *values)
+dlrm_status dlrm_export_write(dlrm_export *e, int tensor, int64_t first, int64_t n, const void *values)
 {
     char path[PATH_MAX];
     DLRM_ASSERT(tensor >= 0 && tensor < e->n && first >= 0 && n >= 0 && n <= elements(&e->tensors[tensor]) - first);
     part_file *f = &e->files[e->file_of[tensor]];
     TRY(open_part(e, f, 0, path));
-    int64_t at = 8 + f->header_bytes + e->at[tensor] + first * (int64_t)sizeof *values;
-    return dlrm_file_write_at(f->fd, path, at, n * (int64_t)sizeof *values, values);
+    const int64_t size = (int64_t)dlrm_dtype_bytes(e->tensors[tensor].dtype);
+    return dlrm_file_write_at(f->fd, path, 8 + f->header_bytes + e->at[tensor] + first * size, n * size, values);
 }
 
 dlrm_status dlrm_export_flush(dlrm_export *e)

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/pieces.h"
@@ -29,6 +30,7 @@ static dlrm_tensor_info tensor(const dlrm_model *m, int i)
         snprintf(info.name, sizeof info.name, "table.%s.weight", t->name);
         info.dims[0] = t->rows;
         info.dims[1] = t->dim;
+        info.dtype = m->cfg->train.embedding_dtype;
     }
     return info;
 }
@@ -68,7 +70,7 @@ static dlrm_status read_rows(dlrm_tensors *t, const dlrm_piece *p, int64_t row, 
     return DLRM_OK;
 }
 
-static dlrm_status load_pieces(dlrm_model *m, dlrm_tensors *t, float *block)
+static dlrm_status load_pieces(dlrm_model *m, dlrm_tensors *t, float *block, void *narrow)
 {
     int n_pieces;
     dlrm_piece *pieces;
@@ -80,7 +82,8 @@ static dlrm_status load_pieces(dlrm_model *m, dlrm_tensors *t, float *block)
         for (int64_t row = 0, n; row < rows && st == DLRM_OK; row += n) {
             n = min64(rows - row, most);
             st = read_rows(t, p, row, n, block);
-            if (st == DLRM_OK) dlrm_piece_upload(m->be, p, row, n, block);
+            dlrm_narrow(p->whole.dtype, block, n * p->part.columns, narrow);
+            if (st == DLRM_OK) dlrm_piece_upload(m->be, p, row, n, narrow);
         }
     }
     dlrm_free(&pieces);
@@ -93,15 +96,18 @@ static dlrm_status load_own(dlrm_model *m, const char *path, const char *name_ma
     dlrm_status st;
     dlrm_tensors *t = NULL;
     float *block = NULL;
+    void *narrow = NULL; /* the same in the tensor's dtype */
     TRY_TO(done, st, dlrm_tensors_open(path, name_map, &t));
     TRY_TO(done, st, dlrm_alloc(block_elements(m), sizeof *block, "weights being read", &block));
+    TRY_TO(done, st, dlrm_alloc(block_elements(m), sizeof *block, "weights being read", &narrow));
     for (int i = 0; i < count_tensors(m); i++) {
         dlrm_tensor_info info = tensor(m, i);
         TRY_TO(done, st, dlrm_tensors_require(t, &info));
     }
-    TRY_TO(done, st, load_pieces(m, t, block));
+    TRY_TO(done, st, load_pieces(m, t, block, narrow));
     dlrm_tensors_unused(t, unused, bytes);
 done:
+    dlrm_free(&narrow);
     dlrm_free(&block);
     dlrm_tensors_close(&t);
     return st;
@@ -135,25 +141,25 @@ dlrm_status dlrm_weights_check_export(dlrm_model *m, const char *folder)
     return dlrm_comm_agree(m->comm, st, NULL);
 }
 
-static dlrm_status write_rows(dlrm_export *e, const dlrm_piece *p, int64_t row, int64_t n, const float *block)
+static dlrm_status write_rows(dlrm_export *e, const dlrm_piece *p, int64_t row, int64_t n, const char *block)
 {
     const dlrm_part *a = &p->part;
     if (a->row_step == 1 && a->columns == p->whole_columns)
         return dlrm_export_write(e, p->tensor, (a->first_row + row) * a->columns, n * a->columns, block);
     for (int64_t r = 0; r < n; r++)
         TRY(dlrm_export_write(e, p->tensor, (a->first_row + (row + r) * a->row_step) * p->whole_columns + a->first_column, a->columns,
-                              block + r * a->columns));
+                              block + r * dlrm_piece_row_bytes(p)));
     return DLRM_OK;
 }
 
 static dlrm_status write_own(dlrm_model *m, dlrm_export *e)
 {
     int n_pieces;
-    float *block = NULL;
+    char *block = NULL;
     dlrm_piece *pieces = NULL;
     dlrm_status st;
     TRY_TO(done, st, dlrm_pieces_list(m, false, &pieces, &n_pieces));
-    TRY_TO(done, st, dlrm_alloc(block_elements(m), sizeof *block, "weights being written", &block));
+    TRY_TO(done, st, dlrm_alloc(block_elements(m), sizeof(float), "weights being written", &block));
     for (int i = 0; i < n_pieces; i++) {
         const dlrm_piece *p = &pieces[i];
         const int64_t most = block_rows(p), rows = p->saved_here ? p->part.rows : 0;

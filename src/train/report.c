@@ -89,17 +89,18 @@ static dlrm_status start_event(dlrm_report *r)
 static void start_lines(const dlrm_session *s)
 {
     const dlrm_model_spec *m = &s->spec;
+    const double element = (double)dlrm_dtype_bytes(s->cfg.train.embedding_dtype); /* bytes, of a table */
     dlrm_info("dlrm-train %s: %d rank%s x %d thread%s, %s (%s)%s", DLRM_VERSION, s->comm->ranks, s->comm->ranks > 1 ? "s" : "", s->threads,
               s->threads > 1 ? "s" : "", s->be.ops->name, dlrm_gemm_name, s->cfg.train.deterministic ? ", deterministic" : "");
     dlrm_info("model: %d tables, %d inputs, %.3f M embedding + %.3f M MLP parameters (%.2f GiB), %s interaction", m->n_tables, m->n_inputs,
               (double)m->table_elements * 1e-6, (double)m->mlp_elements * 1e-6,
-              (double)(m->table_elements + m->mlp_elements) * 4 / (1 << 30), dlrm_interaction_text(m->interaction));
+              ((double)m->table_elements * element + (double)m->mlp_elements * 4) / (1 << 30), dlrm_interaction_text(m->interaction));
     for (int p = 0; p < s->comm->ranks; p++) {
         if (p == RANKS_SHOWN && s->comm->ranks > RANKS_SHOWN + 1) {
             dlrm_info("  … and %d more ranks", s->comm->ranks - p);
             break;
         }
-        dlrm_info("  rank %d: %d tables, %.1f MiB (%s)", p, s->place.tables[p], (double)s->place.elements[p] * 4 / (1 << 20),
+        dlrm_info("  rank %d: %d tables, %.1f MiB (%s)", p, s->place.tables[p], (double)s->place.elements[p] * element / (1 << 20),
                   dlrm_strategy_text(s->cfg.parallel.strategy));
     }
     dlrm_info("data: %lld training rows, %lld test rows; batch %lld, %lld steps", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),

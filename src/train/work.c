@@ -89,7 +89,7 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     for (int k = 0; k < s->place.n_slices; k++) {
         const dlrm_slice *slice = &s->place.slices[k];
         if (slice->owner != rank && slice->owner != DLRM_EVERY_RANK) continue;
-        w->table_bytes += slice->rows * slice->columns * 4;
+        w->table_bytes += slice->rows * slice->columns * (int64_t)dlrm_dtype_bytes(cfg->train.embedding_dtype);
         w->state_bytes += slice->rows * (dlrm_optimizer_rowwise(&cfg->optimizer.embedding) ? 1 : slice->columns) *
                           dlrm_optimizer_states(&cfg->optimizer.embedding) * 4;
     }
@@ -128,7 +128,7 @@ static void describe_model(const dlrm_session *s)
     if (m->cross_layers > 0) printf(", %d cross layers of rank %d", m->cross_layers, m->cross_rank);
     printf("), top MLP %s\n", layers[1]);
     printf("           %d tables, %d inputs, %lld embedding parameters (%.2f GiB), %lld MLP parameters\n", m->n_tables, m->n_inputs,
-           (long long)m->table_elements, (double)m->table_elements * 4 / (1 << 30), (long long)m->mlp_elements);
+           (long long)m->table_elements, (double)m->table_elements * (double)dlrm_dtype_bytes(s->cfg.train.embedding_dtype) / (1 << 30), (long long)m->mlp_elements);
     printf("training   %lld rows, batch %lld, %lld steps, %s / %s, %s\n", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
            (long long)s->batch, (long long)dlrm_session_steps(s), dlrm_optimizer_text(s->cfg.optimizer.dense.name),
            dlrm_optimizer_text(s->cfg.optimizer.embedding.name), s->cfg.train.deterministic ? "deterministic" : "default order of sums");

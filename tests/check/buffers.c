@@ -47,9 +47,14 @@ static size_t size_of(element t)
     return t == F64 ? 8 : t == F32 ? 4 : t == OTHER ? 1 : 2;
 }
 
+static element element_of(dlrm_dtype t)
+{
+    return t == DLRM_BF16 ? BF16 : t == DLRM_FP16 ? F16 : F32;
+}
+
 static element act_type(const harness *h)
 {
-    return h->be.act == DLRM_BF16 ? BF16 : h->be.act == DLRM_FP16 ? F16 : F32;
+    return element_of(h->be.act);
 }
 
 /* To nearest, ties to even, for values in the type's range. */
@@ -172,11 +177,16 @@ float *h_draw(harness *h, int64_t n, draw kind)
     return v;
 }
 
-float *h_draw_act(harness *h, int64_t n, draw kind)
+float *h_draw_as(harness *h, dlrm_dtype type, int64_t n, draw kind)
 {
     float *v = h_draw(h, n, kind);
-    for (int64_t i = 0; i < n; i++) v[i] = round_to(act_type(h), v[i]);
+    for (int64_t i = 0; i < n; i++) v[i] = round_to(element_of(type), v[i]);
     return v;
+}
+
+float *h_draw_act(harness *h, int64_t n, draw kind)
+{
+    return h_draw_as(h, h->be.act, n, kind);
 }
 
 int64_t h_integer(harness *h, int64_t below)
@@ -239,6 +249,11 @@ void *h_input(harness *h, const char *name, const void *values, int64_t n, size_
 float *h_inout(harness *h, const char *name, const float *values, int64_t n)
 {
     return add_flat(h, name, INOUT, F32, values, n);
+}
+
+void *h_inout_as(harness *h, const char *name, dlrm_dtype type, const float *values, int64_t n)
+{
+    return add_flat(h, name, INOUT, element_of(type), values, n);
 }
 
 float *h_output(harness *h, const char *name, int64_t n)
@@ -345,16 +360,32 @@ double *h_fetch(harness *h, const void *data)
     return v;
 }
 
+static void digest_of(harness *h, double got)
+{
+    for (int k = 0; k < 8; k++) h->digest = (h->digest ^ ((const unsigned char *)&got)[k]) * 0x100000001B3u;
+}
+
 void h_compare(harness *h, const void *data, const double *ref, const double *tol)
 {
     const buffer *b = find_buffer(h, data);
     const double *got = h_fetch(h, data);
     for (int64_t i = 0; i < b->rows * b->width; i++) {
-        for (int k = 0; k < 8; k++) h->digest = (h->digest ^ ((const unsigned char *)&got[i])[k]) * 0x100000001B3u;
+        digest_of(h, got[i]);
         double off = fabs(got[i] - ref[i]), most = tol[i] > 0 ? tol[i] + 2 * unit_roundoff(b->type) * fabs(ref[i]) : 0;
         if (isnan(ref[i]) ? isnan(got[i]) : off <= most || got[i] == (double)round_to(b->type, (float)ref[i])) continue;
         h_fail(h, "%s[%lld]: got %.9g, reference %.9g, off by %.3g = %.3g tolerances", b->name, (long long)i, got[i],
                ref[i], off, off / most);
+    }
+}
+
+void h_compare_between(harness *h, const void *data, const double *low, const double *high)
+{
+    const buffer *b = find_buffer(h, data);
+    const double *got = h_fetch(h, data);
+    for (int64_t i = 0; i < b->rows * b->width; i++) {
+        digest_of(h, got[i]);
+        if (got[i] >= fmin(low[i], high[i]) && got[i] <= fmax(low[i], high[i])) continue;
+        h_fail(h, "%s[%lld]: got %.9g, expected from %.9g to %.9g", b->name, (long long)i, got[i], low[i], high[i]);
     }
 }
 

@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "harness.h"
 #include "ref.h"
 
-enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5, DENSE = H_DENSE };
+enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5, TYPES = 3, DENSE = H_DENSE, STEP = 4711 };
+static const dlrm_dtype table_types[TYPES] = {DLRM_FP32, DLRM_BF16, DLRM_FP16};
 typedef enum ids {
     UNIFORM,
     HOT_ROW,
@@ -95,6 +97,7 @@ static const dlrm_rule rules[RULES] = {
      .adam_rate = 0.0116f,
      .adam_root = 1},
 };
+static const char *const type_names[TYPES] = {"fp32", "bf16", "fp16"};
 static const char *const rule_names[RULES] = {"sgd", "momentum", "adagrad", "rowwise adagrad", "adam"};
 
 static int64_t draw_id(harness *h, ids kind, int64_t rows)
@@ -204,12 +207,14 @@ static void keep_copy(harness *h, const embedding_case *c, batch *x, double **de
     }
 }
 
-/* The shard with the tables' weights and state on the backend; host copies in w, s. */
-static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rule, dlrm_shard *shard, float **w,
-                       float *(*s)[2])
+/* The shard with the tables' weights and state on the backend; host copies in w, s. Of the narrow tables, some are
+ * slices that begin within a whole one, and within four elements that share random bits. */
+static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rule, dlrm_dtype type, dlrm_shard *shard,
+                       float **w, float *(*s)[2])
 {
     const int n_states = rule->name == DLRM_ADAM ? 2 : rule->name != DLRM_SGD || rule->momentum != 0;
-    *shard = (dlrm_shard){.n_tables = c->n_tables,
+    *shard = (dlrm_shard){.dtype = type,
+                          .n_tables = c->n_tables,
                           .n_inputs = c->n_inputs,
                           .max_batch = c->max_batch,
                           .tables = h_host(h, c->n_tables, sizeof *shard->tables),
@@ -217,8 +222,13 @@ static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rul
     for (int t = 0; t < c->n_tables; t++) {
         const int64_t rows = c->tables[t].rows, n = rows * c->tables[t].dim;
         dlrm_table_shard *table = &shard->tables[t];
-        w[t] = h_draw(h, n, SIGNED);
-        *table = (dlrm_table_shard){.weight = h_inout(h, "table", w[t], n), .rows = rows, .dim = c->tables[t].dim};
+        w[t] = h_draw_as(h, type, n, SIGNED);
+        *table = (dlrm_table_shard){.weight = h_inout_as(h, "table", type, w[t], n),
+                                    .rows = rows,
+                                    .dim = c->tables[t].dim,
+                                    .stream = dlrm_rng_stream("table") + (uint64_t)t * 1000,
+                                    .first_element = t % 2 ? ((int64_t)1 << 33) + 4001 : 0,
+                                    .row_elements = c->tables[t].dim + t % 2 * 3};
         for (int k = 0; k < n_states; k++) {
             const int64_t size = rule->name == DLRM_ROWWISE_ADAGRAD ? rows : n;
             s[t][k] =
@@ -234,6 +244,21 @@ static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rul
                                               .column = (int)shard->width};
         shard->width += c->tables[c->inputs[j].table].dim;
     }
+}
+
+/* The table's rounding of what an update may have made of its elements: from ref - tol to ref + tol. */
+static void check_rounded(harness *h, dlrm_dtype type, const dlrm_table_shard *table, const int64_t *touched,
+                          const double *ref, const double *tol)
+{
+    const int64_t n = table->rows * table->dim;
+    double *low = h_doubles(h, n), *high = h_doubles(h, n);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = i / table->dim, e = table->first_element + row * table->row_elements + i % table->dim;
+        const uint32_t bits = dlrm_philox(1, table->stream + STEP, (uint64_t)e / 4).v[e % 4];
+        low[i] = touched[row] ? ref_round_randomly(type, ref[i] - tol[i], bits) : ref[i];
+        high[i] = touched[row] ? ref_round_randomly(type, ref[i] + tol[i], bits) : ref[i];
+    }
+    h_compare_between(h, table->weight, low, high);
 }
 
 static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_rule *rule, int64_t B,
@@ -256,25 +281,30 @@ static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_r
                    state[1] ? state[1] + at_state : NULL, tol + at, state_tol[0] ? state_tol[0] + at_state : NULL,
                    state_tol[1] ? state_tol[1] + at_state : NULL);
     }
-    h_compare(h, table->weight, ref, tol);
+    if (shard->dtype == DLRM_FP32)
+        h_compare(h, table->weight, ref, tol);
+    else
+        check_rounded(h, shard->dtype, table, touched, ref, tol);
     for (int k = 0; k < 2; k++)
         if (s[k]) h_compare(h, table->state[k], state[k], state_tol[k]);
 }
 
 static void run(harness *h, int number, char *label, size_t bytes)
 {
-    const embedding_case *c = &cases[number / RULES];
+    const embedding_case *c = &cases[number / RULES % SHAPES];
+    const dlrm_dtype type = table_types[number / RULES / SHAPES];
     const dlrm_rule *rule = &rules[number % RULES];
     dlrm_backend *be = h_backend(h);
     const int slot = number % DLRM_SORTED, other = (slot + 1) % DLRM_SORTED;
-    snprintf(label, bytes, "%s, B %lld (%s)", rule_names[number % RULES], (long long)c->B, c->why);
+    snprintf(label, bytes, "%s, %s tables, B %lld (%s)", rule_names[number % RULES], type_names[number / RULES / SHAPES],
+             (long long)c->B, c->why);
     dlrm_shard shard;
     batch now, next;
     arena host;
     float *w[MOST_TABLES], *s[MOST_TABLES][2] = {0};
     double *dense, *labels;
     const double *wide[MOST_TABLES];
-    make_shard(h, c, rule, &shard, w, s);
+    make_shard(h, c, rule, type, &shard, w, s);
     arena_open(h, c, 2, &host);
     make_batch(h, c, &host, &now);
     const size_t now_bytes = host.used;
@@ -292,6 +322,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
                                      .B = c->B,
                                      .bags = now.on,
                                      .rule = *rule,
+                                     .step = STEP,
                                      .slot = slot,
                                      .d_pooled = h_act_input(h, "d_pooled", d_pooled, 1, n)};
     be->ops->update(be, &update);
@@ -322,5 +353,5 @@ const family embedding_family = {"embedding",
                                   SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(pin),
                                   SLOT(unpin)},
                                  false,
-                                 SHAPES *RULES,
+                                 SHAPES *RULES *TYPES,
                                  run};

@@ -48,7 +48,7 @@ static void check_table_init(harness *h, const dlrm_table_init_args *slice)
 {
     const double scale = 1 / sqrt(12345.0);
     const int64_t n = slice->rows * slice->columns;
-    float *p = h_output(h, "table", n);
+    void *p = h_inout_as(h, "table", slice->dtype, h_draw_as(h, slice->dtype, n, SIGNED), n);
     dlrm_table_init_args args = *slice;
     args.weight = p;
     args.seed = 11;
@@ -149,6 +149,9 @@ static void run(harness *h, int number, char *label, size_t bytes)
         {.first_row = 2, .row_step = 3, .rows = 333, .columns = 12, .dim = 12},
         {.row_step = 1, .rows = 500, .first_column = 5, .columns = 7, .dim = 12},
         {.first_row = (INT64_C(1) << 33) + 1, .row_step = 7, .rows = 11, .first_column = 3, .columns = 1, .dim = 13},
+        {.dtype = DLRM_BF16, .first_row = 3, .row_step = 1, .rows = 5000, .columns = 3, .dim = 3},
+        {.dtype = DLRM_FP16, .row_step = 2, .rows = 300, .first_column = 5, .columns = 7, .dim = 12},
+        {.dtype = DLRM_BF16, .row_step = 1, .rows = 2, .first_column = 1, .columns = 5000, .dim = 5002},
     };
     static void (*const others[])(harness *) = {check_alloc, check_feed, check_laps};
     static const char *const names[] = {"alloc", "feed", "laps"};
@@ -171,5 +174,5 @@ const family memory_family = {"memory",
                                SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(lap), SLOT(laps),
                                SLOT(close)},
                               false,
-                              14,
+                              17,
                               run};

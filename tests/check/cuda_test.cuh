@@ -164,7 +164,7 @@ struct test_shard {
 
     void add_table(int64_t rows, int dim)
     {
-        tables.push_back({NULL, {NULL, NULL}, rows, dim, 77 + tables.size(), 0, 0, 0, 0, 0});
+        tables.push_back({NULL, {NULL, NULL}, rows, dim, 77 + tables.size(), 0, dim, 0, 0, 0, 0, 0});
     }
     void add_input(int table, int hotness, bool variable, bool mean)
     {

@@ -63,11 +63,13 @@ typedef enum draw {
 } draw; /* RELU: half zeros; WIDE: many magnitudes, any sign */
 float *h_draw(harness *h, int64_t n, draw kind);
 float *h_draw_act(harness *h, int64_t n, draw kind); /* rounded to the activations' type */
+float *h_draw_as(harness *h, dlrm_dtype type, int64_t n, draw kind); /* rounded to this one */
 int64_t h_integer(harness *h, int64_t below);        /* [0, below) */
 
 /* --- backend memory of the case: guarded, freed at its end --- */
 void *h_input(harness *h, const char *name, const void *values, int64_t n, size_t size); /* checked to be unchanged */
 float *h_inout(harness *h, const char *name, const float *values, int64_t n);
+void *h_inout_as(harness *h, const char *name, dlrm_dtype type, const float *values, int64_t n);
 float *h_output(harness *h, const char *name, int64_t n); /* NaN */
 double *h_output_doubles(harness *h, const char *name, int64_t n);
 /* Rows of activations; logits are fp32: h_input, h_output. */
@@ -87,5 +89,7 @@ void h_layers(harness *h, layer *layers, int n);
 /* Every element of an output or inout buffer within tol of ref (0: equal); a type narrower than fp32 has its own
  * rounding besides. A NaN passes only for a NaN. */
 void h_compare(harness *h, const void *buffer, const double *ref, const double *tol);
+/* The same, each element from low to high, whatever their order. */
+void h_compare_between(harness *h, const void *buffer, const double *low, const double *high);
 /* A copy of the buffer on the host. */
 double *h_fetch(harness *h, const void *buffer);

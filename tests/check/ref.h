@@ -52,6 +52,10 @@ void ref_lookup(const dlrm_shard *shard, const double *const *weight, int64_t B,
 void ref_table_gradient(const dlrm_shard *shard, int t, int64_t B, const dlrm_bags *bags, const double *d_pooled,
                         double *g, double *error, int64_t *touched);
 
+/* x in bf16 or fp16, up or down by random bits: |x| in units of the last place, plus the upper bits as a fraction, as many
+ * as x in fp32 has too many, without its own fraction; at most the largest number. */
+double ref_round_randomly(dlrm_dtype type, double x, uint32_t bits);
+
 /* An update of n elements in place (with rowwise_adagrad one row, and s0 is one value). error: of g; tolerances: what
  * it and the update's own roundings do. s0, s1: NULL where the rule has no such state. */
 void ref_update(const dlrm_rule *rule, int64_t n, const double *g, const double *error, double *w, double *s0,

@@ -113,6 +113,17 @@ static void apply(const dlrm_rule *r, int64_t n, const double *g, double *w, dou
         }
 }
 
+double ref_round_randomly(dlrm_dtype type, double x, uint32_t bits)
+{
+    const int precision = type == DLRM_BF16 ? 8 : 11, least = type == DLRM_BF16 ? -126 : -14;
+    const double largest = type == DLRM_BF16 ? 0x1.FEp127 : 65504;
+    if (x == 0) return 0;
+    const int exponent = ilogb(x) < least ? least : ilogb(x), below = type == DLRM_FP16 && ilogb(x) < least ? least - ilogb(x) : 0;
+    const int dropped = 24 - precision + below < 31 ? 24 - precision + below : 31;
+    const double unit = ldexp(1, exponent - precision + 1), part = ldexp((double)(bits >> (32 - dropped)), -dropped);
+    return copysign(fmin(floor(fabs(x) / unit + part) * unit, largest), x);
+}
+
 /* A copy of n values with room, or NULL for NULL. */
 static double *copy(const double *v, int64_t n)
 {

@@ -41,7 +41,7 @@ static dlrm_status check_header(const char *path, const uint8_t *data, int64_t s
 /* The seeds' tensors, by name, as a user of the reader does. */
 static void read_tensors(dlrm_tensors *t)
 {
-    static const dlrm_tensor_info wanted[] = {{"w", 2, {2, 3}}, {"b", 1, {2}}, {"top.0.bias", 1, {1}}};
+    static const dlrm_tensor_info wanted[] = {{"w", 2, {2, 3}, DLRM_FP32}, {"b", 1, {2}, DLRM_FP32}, {"top.0.bias", 1, {1}, DLRM_FP32}};
     char unused[300];
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
         float v[6];

@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 DTYPES = {"f32": "<f4", "f64": "<f8", "i32": "<i4", "i64": "<i8"}
-SAFETENSORS = {"F32": "<f4", "F64": "<f8"}
+SAFETENSORS = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
 PACKED = ("init/", "train/", "eval/", "expect_f64/final/", "expect_f64/loss.", "expect_f64/lr.", "expect_f64/eval_metrics.")
 
 
@@ -95,7 +95,7 @@ def write_safetensors(path, tensors):
 
 
 def read_safetensors(folder):
-    """All tensors of all files of a folder."""
+    """All tensors of all files of a folder; those of bfloat16 as float32."""
     out = {}
     for name in sorted(os.listdir(folder)):
         if not name.endswith(".safetensors"):
@@ -106,7 +106,8 @@ def read_safetensors(folder):
         for key, entry in json.loads(raw[8:8 + n]).items():
             if key != "__metadata__":
                 a, b = entry["data_offsets"]
-                out[key] = np.frombuffer(raw[8 + n + a:8 + n + b], SAFETENSORS[entry["dtype"]]).reshape(entry["shape"])
+                value = np.frombuffer(raw[8 + n + a:8 + n + b], SAFETENSORS[entry["dtype"]]).reshape(entry["shape"])
+                out[key] = (value.astype("<u4") << 16).view("<f4") if entry["dtype"] == "BF16" else value
     return out
 
 

@@ -287,7 +287,6 @@ static void test_refused_overrides(void **state)
         {"train.precision=bf16", "train.precision: found \"bf16\": this build has no CUDA"},
 #endif
         {"train.precision=fp16", "train.precision: found \"fp16\": not available in this build"},
-        {"train.embedding_dtype=fp16", "train.embedding_dtype: found \"fp16\": not available in this build"},
         {"train.exchange_dtype=bf16", "train.exchange_dtype: found \"bf16\": not available in this build"},
         {"parallel.data_parallel_threshold=0",
          "parallel.data_parallel_threshold: found \"0\": not available in this build"},

@@ -148,6 +148,7 @@ dlrm_status dlrm_cpu_backend_open(const dlrm_backend_args *args, dlrm_backend *o
     c->threads = args->threads;
     c->pinned = args->pinned;
     c->max_width = args->max_width;
+    c->seed = args->seed;
     while (1 << c->levels < args->max_leaves) c->levels++;
     c->levels++;
     c->scratch_floats = (int64_t)c->levels * CPU_WEIGHT_TILE * (c->max_width + 1);

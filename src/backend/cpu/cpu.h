@@ -8,6 +8,7 @@ typedef struct cpu_impl {
     int threads;
     bool pinned;
     int max_width, levels;
+    uint64_t seed;
     float **scratch; /* [threads]: for linear_backward (tiles of partial sums) and interact (a sample's vectors) */
     int64_t scratch_floats;
     double lap, seconds[DLRM_PHASES];

@@ -6,6 +6,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/mem.h"
 
 enum { PIECE = 2048, MAX_DIGIT = 11, AHEAD = 8, SUM_BLOCK = 256 };
@@ -23,7 +24,7 @@ typedef struct table_work {
 typedef struct shard_work {
     table_work *tables;
     int64_t *first_piece; /* [n_tables+1] */
-    float **row;          /* [threads]: two rows of scratch each */
+    float **row;          /* [threads]: three rows of scratch each */
 } shard_work;
 
 static int bits_for(uint64_t values)
@@ -60,7 +61,7 @@ dlrm_status cpu_shard_open(dlrm_backend *be, dlrm_shard *s)
         TRY(dlrm_alloc(tw->capacity, sizeof *tw->pairs, "sorted ids", &tw->pairs));
         TRY(dlrm_alloc(tw->capacity, sizeof *tw->other, "sorted ids", &tw->other));
     }
-    for (int t = 0; t < c->threads; t++) TRY(dlrm_alloc(2 * max_dim, sizeof(float), "embedding work space", &w->row[t]));
+    for (int t = 0; t < c->threads; t++) TRY(dlrm_alloc(3 * max_dim, sizeof(float), "embedding work space", &w->row[t]));
     return DLRM_OK;
 }
 
@@ -92,14 +93,34 @@ DLRM_HOT static void add_row(float *into, const float *row, int dim)
     for (int d = 0; d < dim; d++) into[d] += row[d];
 }
 
+DLRM_HOT static void add_row_bf16(float *restrict into, const uint16_t *restrict row, int dim)
+{
+    for (int d = 0; d < dim; d++) into[d] += dlrm_float_of_bf16(row[d]);
+}
+
+DLRM_HOT static void add_row_f16(float *restrict into, const uint16_t *restrict row, int dim)
+{
+    for (int d = 0; d < dim; d++) into[d] += dlrm_float_of_f16(row[d]);
+}
+
+static void add_row_of(dlrm_dtype type, float *into, const void *row, int dim)
+{
+    if (type == DLRM_BF16)
+        add_row_bf16(into, row, dim);
+    else if (type == DLRM_FP16)
+        add_row_f16(into, row, dim);
+    else
+        add_row(into, row, dim);
+}
+
 DLRM_HOT static void scale_row(float *v, float by, int dim)
 {
     for (int d = 0; d < dim; d++) v[d] *= by;
 }
 
-static void prefetch_row(const float *row, int dim)
+static void prefetch(const void *row, size_t bytes)
 {
-    const char *p = (const char *)row, *end = p + (dim < 64 ? dim : 64) * sizeof *row;
+    const char *p = row, *end = p + (bytes < 256 ? bytes : 256);
     for (; p < end; p += 64) __builtin_prefetch(p);
 }
 
@@ -108,18 +129,21 @@ static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, 
 {
     const dlrm_table_shard *t = &a->shard->tables[in->table];
     const int dim = t->dim;
+    const dlrm_dtype type = a->shard->dtype;
+    const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type);
+    const char *weight = t->weight;
     for (int64_t s = begin; s < end; s++) {
         float *v = (float *)a->pooled + s * a->shard->width + in->column;
         int64_t i = bag_begin(bags, in, s), stop = bag_begin(bags, in, s + 1), n = stop - i;
-        if (i + AHEAD < bags->count) prefetch_row(t->weight + (int64_t)bags->ids[i + AHEAD] * dim, dim);
+        if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
         if (n == 0) {
             memset(v, 0, (size_t)dim * sizeof *v);
             continue;
         }
-        memcpy(v, t->weight + (int64_t)bags->ids[i++] * dim, (size_t)dim * sizeof *v);
+        dlrm_widen(type, weight + bags->ids[i++] * row_bytes, dim, v);
         for (; i < stop; i++) {
-            if (i + AHEAD < bags->count) prefetch_row(t->weight + (int64_t)bags->ids[i + AHEAD] * dim, dim);
-            add_row(v, t->weight + (int64_t)bags->ids[i] * dim, dim);
+            if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
+            add_row_of(type, v, weight + bags->ids[i] * row_bytes, dim);
         }
         if (in->mean && n > 1) scale_row(v, 1.0f / (float)n, dim);
     }
@@ -229,16 +253,33 @@ static void prefetch_update(const dlrm_update_args *a, const dlrm_table_shard *t
     if (at >= w->count) return;
     uint64_t pair = w->pairs[at];
     int64_t row = (int64_t)(pair >> w->bag_bits);
-    prefetch_row(t->weight + row * t->dim, t->dim);
-    if (t->state[0]) prefetch_row(t->state[0] + (a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * t->dim), 16);
+    const size_t row_bytes = (size_t)t->dim * dlrm_dtype_bytes(a->shard->dtype);
+    prefetch((const char *)t->weight + (size_t)row * row_bytes, row_bytes);
+    if (t->state[0]) prefetch(t->state[0] + (a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * t->dim), 64);
     if (w->n_inputs == 1) {
         int64_t s = (int64_t)(pair & (((uint64_t)1 << w->bag_bits) - 1));
-        prefetch_row((const float *)a->d_pooled + s * a->shard->width + a->shard->inputs[w->inputs[0]].column, t->dim);
+        prefetch((const float *)a->d_pooled + s * a->shard->width + a->shard->inputs[w->inputs[0]].column,
+                 (size_t)t->dim * sizeof(float));
     }
 }
 
+/* Applies the rule to a row. One narrower than fp32 is updated in `wide` and rounded by random bits. */
+static void update_row(const dlrm_update_args *a, const dlrm_table_shard *t, int64_t row, const float *g, uint64_t seed, float *wide)
+{
+    const int dim = t->dim;
+    const dlrm_dtype type = a->shard->dtype;
+    char *weight = (char *)t->weight + row * dim * (int64_t)dlrm_dtype_bytes(type);
+    float *w = type == DLRM_FP32 ? (float *)weight : wide, *s0 = t->state[0], *s1 = t->state[1];
+    if (s0) s0 += a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * dim;
+    if (s1) s1 += row * dim;
+    dlrm_widen(type, weight, dim, w);
+    cpu_rule_apply(&a->rule, dim, w, g, s0, s1);
+    if (type != DLRM_FP32)
+        dlrm_narrow_randomly(type, w, dim, weight, seed, dlrm_rng_at_step(t->stream, a->step), t->first_element + row * t->row_elements);
+}
+
 /* Rows whose first pair lies in [begin, end). */
-static void update_piece(const dlrm_update_args *a, int table, int64_t begin, int64_t end, float *scratch)
+static void update_piece(const dlrm_update_args *a, int table, int64_t begin, int64_t end, uint64_t seed, float *scratch)
 {
     const dlrm_table_shard *t = &a->shard->tables[table];
     const table_work *w = &((shard_work *)a->shard->work)->tables[table];
@@ -252,10 +293,7 @@ static void update_piece(const dlrm_update_args *a, int table, int64_t begin, in
         while (stop < w->count && (int64_t)(w->pairs[stop] >> w->bag_bits) == row) stop++;
         prefetch_update(a, t, w, stop + AHEAD - 1);
         const float *g = row_gradient(a, w, i, stop, dim, scratch, scratch + dim);
-        float *s0 = t->state[0], *s1 = t->state[1];
-        if (s0) s0 += a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * dim;
-        if (s1) s1 += row * dim;
-        cpu_rule_apply(&a->rule, dim, t->weight + row * dim, g, s0, s1);
+        update_row(a, t, row, g, seed, scratch + 2 * dim);
         i = stop;
     }
 }
@@ -269,6 +307,6 @@ void cpu_update(dlrm_backend *be, const dlrm_update_args *a)
         int t = 0;
         while (w->first_piece[t + 1] <= p) t++;
         int64_t begin = (p - w->first_piece[t]) * PIECE;
-        update_piece(a, t, begin, begin + PIECE, w->row[omp_get_thread_num()]);
+        update_piece(a, t, begin, begin + PIECE, cpu_of(be)->seed, w->row[omp_get_thread_num()]);
     }
 }

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "base/rng.h"
+#include "base/half.h"
 
 DLRM_HOT static void sgd(float lr, int64_t n, float *w, const float *g)
 {
@@ -89,11 +89,19 @@ static void init_run(const dlrm_table_init_args *a, int64_t first, int64_t n, fl
 
 void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
 {
+    enum { BLOCK = 4096 };
     const bool solid = a->columns == a->dim && a->row_step == 1; /* else rows do not follow each other in the table */
-    const int64_t total = a->rows * a->columns, length = solid ? 1 << 14 : a->columns, runs = (total + length - 1) / length;
+    const int64_t total = a->rows * a->columns, length = solid ? BLOCK : a->columns, runs = (total + length - 1) / length;
+    const int64_t size = (int64_t)dlrm_dtype_bytes(a->dtype);
 #pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
     for (int64_t k = 0; k < runs; k++) {
-        const int64_t at = k * length, row = a->first_row + (solid ? 0 : k * a->row_step);
-        init_run(a, row * a->dim + a->first_column + (solid ? at : 0), total - at < length ? total - at : length, a->weight + at);
+        const int64_t at = k * length, end = total - at < length ? total : at + length;
+        const int64_t row = a->first_row + (solid ? 0 : k * a->row_step), first = row * a->dim + a->first_column + (solid ? at : 0);
+        for (int64_t i = at; i < end; i += BLOCK) {
+            float values[BLOCK];
+            const int64_t n = end - i < BLOCK ? end - i : BLOCK;
+            init_run(a, first + i - at, n, values);
+            dlrm_narrow(a->dtype, values, n, (char *)a->weight + i * size);
+        }
     }
 }
