@@ -1,4 +1,4 @@
-/* The passes of a conversion: (count the lines, where the split needs it;) parse the text, counting ids and spooling
+/* The passes of a conversion of text: (count the lines, where the split needs it;) parse the text, counting ids and spooling
  * rows; make the vocabularies; write the columns. */
 #include "convert.h"
 
@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "counts.h"
 #include "rows.h"
+#include "transcode.h"
 #include "vocab.h"
 
 /* No shorter line is well-formed: a label and 39 tabs. */
@@ -236,48 +237,17 @@ static dlrm_status vocab_job(void *shared, int thread, const atomic_bool *stop)
     return DLRM_OK;
 }
 
-/* Where a column's vocabulary is in `folder`. */
-static dlrm_status vocab_file(const char *folder, int k, char *path)
-{
-    return dlrm_tool_path(path, "%s/vocab/cat_%d.vocab", folder, k);
-}
-
 static dlrm_status read_vocab_headers(conversion *c)
 {
     for (int k = 0; k < CRITEO_IDS; k++) {
         char path[DLRM_PATH_MAX];
-        TRY(vocab_file(c->o.vocab, k, path));
+        TRY(dlrm_vocab_path(c->o.vocab, k, path));
         TRY(dlrm_vocab_info_read(path, &c->vocab[k]));
         if (c->vocab[k].cap != c->vocab[0].cap)
             return FAIL(DLRM_E_INPUT, "%s: made with cap %lld, cat_0.vocab with %lld", path, (long long)c->vocab[k].cap,
                         (long long)c->vocab[0].cap);
     }
     return DLRM_OK;
-}
-
-static dlrm_status copy_vocab(const char *from, const char *to)
-{
-    enum { PIECE = 1 << 18 };
-    char *buffer = NULL;
-    int in = -1, out = -1;
-    dlrm_status st;
-    TRY_TO(done, st, dlrm_alloc(PIECE, 1, "copying a vocabulary", &buffer));
-    in = open(from, O_RDONLY | O_CLOEXEC);
-    if (in < 0) TRY_TO(done, st, FAIL(DLRM_E_INPUT, "%s: %s", from, strerror(errno)));
-    TRY_TO(done, st, dlrm_tool_create(to, &out));
-    for (int64_t at = 0;;) {
-        ssize_t n = pread(in, buffer, PIECE, at);
-        if (n < 0) TRY_TO(done, st, FAIL(DLRM_E_RUNTIME, "%s: cannot read: %s", from, strerror(errno)));
-        if (n == 0) break;
-        TRY_TO(done, st, dlrm_tool_pwrite(out, buffer, (size_t)n, at, to));
-        at += n;
-    }
-    st = dlrm_tool_close(&out, to);
-done:
-    if (in >= 0) close(in);
-    if (out >= 0) close(out);
-    dlrm_free(&buffer);
-    return st;
 }
 
 static dlrm_status make_vocabularies(conversion *c)
@@ -287,10 +257,10 @@ static dlrm_status make_vocabularies(conversion *c)
     TRY(dlrm_tool_path(folder, "%s/vocab", c->out.work));
     TRY(dlrm_tool_make_folder(folder));
     for (int k = 0; k < CRITEO_IDS; k++) {
-        TRY(vocab_file(c->out.work, k, made));
+        TRY(dlrm_vocab_path(c->out.work, k, made));
         /* A given vocabulary is read where it was given, so that an error names the user's file and not the copy. */
-        TRY(vocab_file(c->o.vocab ? c->o.vocab : c->out.work, k, c->vocab_path[k]));
-        if (c->o.vocab) TRY(copy_vocab(c->vocab_path[k], made));
+        TRY(dlrm_vocab_path(c->o.vocab ? c->o.vocab : c->out.work, k, c->vocab_path[k]));
+        if (c->o.vocab) TRY(dlrm_vocab_copy(c->vocab_path[k], made));
     }
     if (!c->o.vocab) TRY(dlrm_tool_run((int)c->o.threads, vocab_job, c));
     dlrm_counts_close(&c->counts);
@@ -302,12 +272,25 @@ static dlrm_status make_vocabularies(conversion *c)
     return DLRM_OK;
 }
 
+/* Columns are what ids are given to, a few at a time; records are made from them in one more pass. */
+static dlrm_status columns_folder(const conversion *c, char *folder)
+{
+    return dlrm_tool_path(folder, c->o.to == DLRM_FORMAT_SPLIT_BINARY ? "%s" : "%s/columns", c->out.work);
+}
+
 static dlrm_status column_pass(conversion *c)
 {
     int64_t cardinality[CRITEO_IDS], n[CRITEO_IDS], unknown[CRITEO_IDS] = {0};
     for (int k = 0; k < CRITEO_IDS; k++) cardinality[k] = (n[k] = c->vocab[k].n) + 1;
-    dlrm_columns_shape shape = {CRITEO_DENSE, c->dense.bytes, CRITEO_IDS, cardinality};
-    TRY(dlrm_columns_open(c->out.work, &shape, c->report.rows, &c->columns));
+    dlrm_columns_shape shape = {.n_dense = CRITEO_DENSE,
+                                .dense_bytes = c->dense.bytes,
+                                .n_ids = CRITEO_IDS,
+                                .cardinality = cardinality,
+                                .dense = c->dense.kind == DLRM_DENSE_COUNTS ? NULL : dlrm_form_names[dlrm_convert_form(c->o.dense)]};
+    char folder[DLRM_PATH_MAX];
+    TRY(columns_folder(c, folder));
+    if (c->o.to != DLRM_FORMAT_SPLIT_BINARY) TRY(dlrm_tool_make_folder(folder));
+    TRY(dlrm_columns_open(folder, &shape, c->report.rows, &c->columns));
     dlrm_emit_args args = {.spool = c->spool,
                            .n_ids = CRITEO_IDS,
                            .dense_bytes = CRITEO_DENSE * c->dense.bytes,
@@ -328,6 +311,29 @@ static dlrm_status column_pass(conversion *c)
     return DLRM_OK;
 }
 
+static dlrm_status record_pass(conversion *c)
+{
+    char folder[DLRM_PATH_MAX];
+    dlrm_row_source *from = NULL;
+    dlrm_row_sink *to = NULL;
+    dlrm_source_hints hints = {.format = DLRM_FORMAT_SPLIT_BINARY, .form = dlrm_convert_form(c->o.dense), .n_dense = -1};
+    dlrm_sink_args args = {.format = c->o.to, .folder = c->out.work};
+    memcpy(args.rows, c->report.rows, sizeof args.rows);
+    if (c->report.rows[DLRM_TRAIN] == 0) return FAIL(DLRM_E_INPUT, "no training rows are left; records are made where there are some");
+    TRY(columns_folder(c, folder));
+    dlrm_columns_close(&c->columns);
+    dlrm_status st = dlrm_source_open(folder, &hints, NULL, &from);
+    if (st == DLRM_OK) {
+        args.shape = &from->shape;
+        st = dlrm_sink_open(&args, &to);
+    }
+    if (st == DLRM_OK) st = dlrm_transcode(from, folder, to);
+    if (st == DLRM_OK) end_pass(c, "write records", from->disk_bytes, "columns");
+    dlrm_sink_close(&to);
+    dlrm_source_close(&from);
+    return st == DLRM_OK ? dlrm_tool_remove_tree(folder) : st;
+}
+
 static dlrm_status convert(conversion *c)
 {
     c->pass_start = dlrm_now();
@@ -342,6 +348,7 @@ static dlrm_status convert(conversion *c)
     TRY(make_vocabularies(c));
     TRY(column_pass(c));
     dlrm_spool_close(&c->spool);
+    if (c->o.to != DLRM_FORMAT_SPLIT_BINARY) TRY(record_pass(c));
     TRY(dlrm_convert_report_write(&c->o, &c->report, &c->bad, c->out.work));
     TRY(dlrm_output_commit(&c->out));
     dlrm_info("wrote %s", c->out.path);
@@ -356,7 +363,7 @@ dlrm_status dlrm_convert_main(int argc, char **argv)
     c->out.lock = -1;
     pthread_mutex_init(&c->bad.lock, NULL);
     dlrm_status st = dlrm_convert_options_parse(argc, argv, &c->o, &help);
-    if (st == DLRM_OK && !help) st = convert(c);
+    if (st == DLRM_OK && !help) st = c->o.hints.format == DLRM_FORMAT_TEXT ? convert(c) : dlrm_convert_rows(&c->o);
     dlrm_columns_close(&c->columns);
     dlrm_counts_close(&c->counts);
     dlrm_spool_close(&c->spool);

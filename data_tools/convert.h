@@ -1,4 +1,5 @@
-/* `dlrm_data convert`: Criteo text to split-binary. What its parts share. */
+/* `dlrm_data convert`: rows from one format to another. What its parts share; most of them are about Criteo's text, which
+ * needs vocabularies. */
 #pragma once
 #include <pthread.h>
 #include <stdbool.h>
@@ -8,11 +9,12 @@
 #include "dense.h"
 #include "emit.h"
 #include "output.h"
+#include "row_source.h"
 #include "split_binary.h"
 #include "spool.h"
 #include "text_input.h"
 
-enum { DLRM_BAD_SHOWN = 10, DLRM_CONVERT_PASSES = 4 };
+enum { DLRM_BAD_SHOWN = 10, DLRM_CONVERT_PASSES = 5 };
 
 typedef struct dlrm_convert_options {
     int n_files;
@@ -21,9 +23,11 @@ typedef struct dlrm_convert_options {
     int test_file;        /* of a split by day; -1: split at the tail */
     double test_fraction; /* of a split at the tail */
     int64_t test_rows;    /* -1: all rows held back */
+    dlrm_format to;
+    dlrm_source_hints hints; /* format: of the input; DLRM_FORMAT_TEXT, or rows that are ids already */
     const char *out, *vocab;
     int64_t cap, frequency_limit; /* 0: none */
-    int dense, dense_type;        /* dlrm_dense_kind; 0: float16, 1: float32 */
+    int dense, dense_type;        /* dlrm_dense_kind, -1: not said, and rows are no text; 0: float16, 1: float32, -1: as the input */
     bool shuffle;
     int64_t seed, threads, memory;
     double max_bad_share;
@@ -82,5 +86,10 @@ typedef struct dlrm_convert_report {
 /* Writes `folder`/convert.json and prints the closing lines. */
 dlrm_status dlrm_convert_report_write(const dlrm_convert_options *o, const dlrm_convert_report *r,
                                       const dlrm_bad_lines *bad, const char *folder) DLRM_MUST_USE;
+
+/* Rows that are ids already. */
+dlrm_status dlrm_convert_rows(const dlrm_convert_options *o) DLRM_MUST_USE;
+/* The form that a dlrm_dense_kind is; -1 stays -1. */
+int dlrm_convert_form(int dense);
 
 dlrm_status dlrm_convert_main(int argc, char **argv) DLRM_MUST_USE;

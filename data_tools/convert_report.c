@@ -37,8 +37,9 @@ static json_t *options_json(const dlrm_convert_options *o, const dlrm_convert_re
     for (int i = 0; i < o->n_files; i++) json_array_append_new(inputs, path_json(o->paths[i]));
     json_t *out = json_pack("{s:o,s:o,s:I,s:I,s:s,s:s,s:f,s:I,s:I}", "inputs", inputs, "vocab",
                             o->vocab ? path_json(o->vocab) : json_null(), "cap", (json_int_t)r->cap, "frequency_limit",
-                            (json_int_t)r->frequency_limit, "dense", o->dense == DLRM_DENSE_LOG3 ? "log3" : "log1",
-                            "dense_type", o->dense_type ? "float32" : "float16", "max_bad_share", o->max_bad_share,
+                            (json_int_t)r->frequency_limit, "dense", dlrm_form_names[dlrm_convert_form(o->dense)],
+                            "dense_type",
+                            o->dense == DLRM_DENSE_COUNTS ? "int32" : o->dense_type ? "float32" : "float16", "max_bad_share", o->max_bad_share,
                             "threads", (json_int_t)o->threads, "memory", (json_int_t)o->memory);
     json_object_set_new(out, "shuffle", o->shuffle ? json_integer(o->seed) : json_null());
     if (o->test_file >= 0)

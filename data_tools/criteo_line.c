@@ -156,3 +156,35 @@ void dlrm_criteo_explain(const char *line, size_t bytes, char *out, size_t out_b
         snprintf(out, out_bytes, "field %d (C%d): \"%s\", expected at most 8 hexadecimal digits or nothing", bad + 1,
                  bad - CRITEO_DENSE, text);
 }
+
+static const char hex_digits[] = "0123456789abcdef";
+
+static char *put_int(char *p, int32_t v)
+{
+    char digits[12];
+    int n = 0;
+    int64_t rest = v;
+    if (rest < 0) {
+        *p++ = '-';
+        rest = -rest;
+    }
+    do digits[n++] = (char)('0' + rest % 10);
+    while (rest /= 10);
+    while (n > 0) *p++ = digits[--n];
+    return p;
+}
+
+char *dlrm_criteo_print(const dlrm_criteo_row *row, char *p)
+{
+    *p++ = (char)('0' + row->label);
+    for (int j = 0; j < CRITEO_DENSE; j++) {
+        *p++ = '\t';
+        if (!(row->dense_missing >> j & 1)) p = put_int(p, row->dense[j]);
+    }
+    for (int k = 0; k < CRITEO_IDS; k++) {
+        *p++ = '\t';
+        for (int shift = 28; !(row->ids_missing >> k & 1) && shift >= 0; shift -= 4) *p++ = hex_digits[row->ids[k] >> shift & 15];
+    }
+    *p++ = '\n';
+    return p;
+}

@@ -10,6 +10,8 @@ extern "C" {
 #endif
 
 enum { CRITEO_DENSE = 13, CRITEO_IDS = 26, CRITEO_FIELDS = 1 + CRITEO_DENSE + CRITEO_IDS, CRITEO_MAX_LINE = 4096 };
+/* Rows of Terabyte's last day that MLPerf scores: its first half, rounded up. */
+enum { CRITEO_TERABYTE_TEST_ROWS = 89137319, CRITEO_LONGEST_PRINT = CRITEO_FIELDS * 12 };
 
 typedef struct dlrm_criteo_row {
     uint8_t label;
@@ -21,6 +23,10 @@ typedef struct dlrm_criteo_row {
 /* `line` without its "\n"; a "\r" at its end is dropped. False: malformed, and *row is not to be used. Reads no byte
  * beyond the line. */
 bool dlrm_criteo_parse(const char *line, size_t bytes, dlrm_criteo_row *row);
+
+/* Writes the line of a row, "\n" included, hashes with 8 digits; returns where it ends, at most CRITEO_LONGEST_PRINT bytes
+ * on. */
+char *dlrm_criteo_print(const dlrm_criteo_row *row, char *line);
 
 /* Why dlrm_criteo_parse refuses this line; values are quoted, with bytes that do not print escaped and long ones cut.
  */

@@ -40,6 +40,7 @@ static void store(const dlrm_dense *d, float value, char *out)
 dlrm_status dlrm_dense_open(dlrm_dense_kind kind, int bytes, dlrm_dense *out)
 {
     *out = (dlrm_dense){.kind = kind, .bytes = bytes};
+    if (kind == DLRM_DENSE_COUNTS) return DLRM_OK;
     TRY(dlrm_alloc(SMALL, (size_t)bytes, "the dense values' table", &out->table));
     for (int i = 0; i < SMALL; i++) store(out, transform(kind, LEAST + i), (char *)out->table + i * bytes);
     return DLRM_OK;
@@ -50,8 +51,18 @@ void dlrm_dense_close(dlrm_dense *d)
     dlrm_free(&d->table);
 }
 
+static void encode_counts(const int32_t *counts, uint32_t missing, int n, void *out)
+{
+    int32_t *to = out;
+    for (int j = 0; j < n; j++) to[j] = missing >> j & 1 || counts[j] < 0 ? 0 : counts[j];
+}
+
 void dlrm_dense_encode(const dlrm_dense *d, const int32_t *counts, uint32_t missing, int n, void *out)
 {
+    if (d->kind == DLRM_DENSE_COUNTS) {
+        encode_counts(counts, missing, n, out);
+        return;
+    }
     for (int j = 0; j < n; j++) {
         char *to = (char *)out + j * d->bytes;
         int64_t at = (int64_t)counts[j] - LEAST;

@@ -1,15 +1,16 @@
-/* Dense values on disk: a count x becomes ln(x+3) or ln(max(x,0)+1); a missing one, or x <= -3, is 0. */
+/* Dense values on disk: a count x becomes ln(x+3) or ln(max(x,0)+1), or stays max(x,0), an int32; a missing one, or
+ * x <= -3, is 0. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-typedef enum dlrm_dense_kind { DLRM_DENSE_LOG3, DLRM_DENSE_LOG1 } dlrm_dense_kind;
+typedef enum dlrm_dense_kind { DLRM_DENSE_LOG3, DLRM_DENSE_LOG1, DLRM_DENSE_COUNTS } dlrm_dense_kind;
 
 typedef struct dlrm_dense {
     dlrm_dense_kind kind;
-    int bytes;   /* of a value on disk: 2 (float16) or 4 (float32) */
+    int bytes;   /* of a value on disk: 2 (float16) or 4 (float32, int32) */
     void *table; /* the values of the small counts, ready to copy */
 } dlrm_dense;
 

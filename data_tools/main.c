@@ -4,13 +4,16 @@
 
 #include "base/status.h"
 #include "convert.h"
+#include "info.h"
 #include "synth.h"
 
 static const struct command {
     const char *name, *summary;
     dlrm_status (*run)(int argc, char **argv);
 } commands[] = {
-    {"convert", "Criteo's raw text to split-binary", dlrm_convert_main},
+    {"info", "what a folder or file holds: format, rows, features, problems", dlrm_info_main},
+    {"verify", "every row and value of a folder or file checked", dlrm_verify_main},
+    {"convert", "rows from one format to another; Criteo's text to ids", dlrm_convert_main},
     {"synth", "rows in Criteo's shape with labels of a planted model", dlrm_synth_main},
 };
 

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -12,21 +11,6 @@
 
 /* In the work folder; says that this program made it. A living process holds its lock. */
 static const char marker[] = ".dlrm_data";
-
-static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)st;
-    (void)kind;
-    (void)at;
-    return remove(path);
-}
-
-static dlrm_status remove_tree(const char *path)
-{
-    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0)
-        return FAIL(DLRM_E_RUNTIME, "%s: cannot remove what an interrupted run left here: %s", path, strerror(errno));
-    return DLRM_OK;
-}
 
 static dlrm_status remove_leftover(const char *work)
 {
@@ -39,7 +23,7 @@ static dlrm_status remove_leftover(const char *work)
                     "did not make",
                     work);
     bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0;
-    dlrm_status st = busy ? FAIL(DLRM_E_INPUT, "%s: another dlrm_data is writing here now", work) : remove_tree(work);
+    dlrm_status st = busy ? FAIL(DLRM_E_INPUT, "%s: another dlrm_data is writing here now", work) : dlrm_tool_remove_tree(work);
     close(fd);
     return st;
 }
@@ -97,7 +81,7 @@ void dlrm_output_abandon(dlrm_output *out)
     if (out->lock < 0) return;
     char message[4096]; /* the failure that brought us here keeps its message */
     snprintf(message, sizeof message, "%s", dlrm_error_message());
-    if (remove_tree(out->work) != DLRM_OK) fprintf(stderr, "dlrm_data: %s\n", dlrm_error_message());
+    if (dlrm_tool_remove_tree(out->work) != DLRM_OK) fprintf(stderr, "dlrm_data: %s\n", dlrm_error_message());
     (void)dlrm_fail(DLRM_E_RUNTIME, "%s", message);
     close(out->lock);
     out->lock = -1;

@@ -14,13 +14,17 @@ enum { LABEL, DENSE, IDS };
 
 typedef struct split_files {
     int64_t rows;
-    int *fd; /* [IDS + n_ids]; NULL: no such split */
+    int *fd;         /* [IDS + n_ids]; NULL: no such split */
+    int *offsets_fd; /* [n_ids]; -1 where a column's hotness is fixed */
+    int64_t *n_ids;  /* [n_ids]: written so far, of a column that varies */
 } split_files;
 
 struct dlrm_columns {
     char folder[DLRM_PATH_MAX];
     dlrm_columns_shape shape;
     int64_t *cardinality;
+    int *hotness;   /* [n_ids] */
+    bool *variable; /* [n_ids] */
     split_files split[DLRM_OUT_SPLITS];
 };
 
@@ -37,7 +41,7 @@ static int64_t row_bytes(const dlrm_columns *c, int file)
 {
     if (file == LABEL) return 1;
     if (file == DENSE) return (int64_t)c->shape.n_dense * c->shape.dense_bytes;
-    return dlrm_columns_id_bytes(c->cardinality[file - IDS]);
+    return (int64_t)c->hotness[file - IDS] * dlrm_columns_id_bytes(c->cardinality[file - IDS]);
 }
 
 static dlrm_status file_path(const dlrm_columns *c, int split, int file, char *path)
@@ -48,8 +52,27 @@ static dlrm_status file_path(const dlrm_columns *c, int split, int file, char *p
     return dlrm_tool_path(path, "%s/%s/cat_%d.bin", c->folder, name, file - IDS);
 }
 
+static dlrm_status offsets_path(const dlrm_columns *c, int split, int column, char *path)
+{
+    return dlrm_tool_path(path, "%s/%s/cat_%d.offsets.bin", c->folder, split_name[split], column);
+}
+
+static dlrm_status make_offsets(dlrm_columns *c, int split, int column)
+{
+    char path[DLRM_PATH_MAX];
+    int64_t zero = 0;
+    split_files *s = &c->split[split];
+    TRY(offsets_path(c, split, column, path));
+    TRY(dlrm_tool_create(path, &s->offsets_fd[column]));
+    TRY(dlrm_tool_pwrite(s->offsets_fd[column], &zero, sizeof zero, 0, path));
+    TRY(file_path(c, split, IDS + column, path));
+    return dlrm_tool_create(path, &s->fd[IDS + column]);
+}
+
 static dlrm_status make_file(dlrm_columns *c, int split, int file)
 {
+    if (file >= IDS && c->variable[file - IDS]) return make_offsets(c, split, file - IDS);
+    if (file == DENSE && c->shape.n_dense == 0) return DLRM_OK;
     char path[DLRM_PATH_MAX];
     int64_t bytes = c->split[split].rows * row_bytes(c, file);
     int *fd = &c->split[split].fd[file];
@@ -73,6 +96,12 @@ dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shap
     c->shape = *shape;
     TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof *c->cardinality, "output columns", &c->cardinality));
     memcpy(c->cardinality, shape->cardinality, (size_t)shape->n_ids * sizeof *c->cardinality);
+    TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof *c->hotness, "output columns", &c->hotness));
+    TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof *c->variable, "output columns", &c->variable));
+    for (int k = 0; k < shape->n_ids; k++) {
+        c->hotness[k] = shape->hotness ? shape->hotness[k] : 1;
+        c->variable[k] = shape->variable && shape->variable[k];
+    }
     TRY_TO(fail, st, dlrm_tool_path(c->folder, "%s", folder));
     for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
         char path[DLRM_PATH_MAX];
@@ -82,6 +111,9 @@ dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shap
         TRY_TO(fail, st, dlrm_tool_make_folder(path));
         TRY_TO(fail, st, dlrm_alloc(IDS + shape->n_ids, sizeof(int), "output columns", &c->split[s].fd));
         for (int f = 0; f < IDS + shape->n_ids; f++) c->split[s].fd[f] = -1;
+        TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof(int), "output columns", &c->split[s].offsets_fd));
+        for (int k = 0; k < shape->n_ids; k++) c->split[s].offsets_fd[k] = -1;
+        TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof(int64_t), "output columns", &c->split[s].n_ids));
         for (int f = 0; f < IDS + shape->n_ids; f++) TRY_TO(fail, st, make_file(c, s, f));
     }
     *out = c;
@@ -98,9 +130,15 @@ void dlrm_columns_close(dlrm_columns **columns)
     for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
         for (int f = 0; c->split[s].fd && f < IDS + c->shape.n_ids; f++)
             if (c->split[s].fd[f] >= 0) close(c->split[s].fd[f]);
+        for (int k = 0; c->split[s].offsets_fd && k < c->shape.n_ids; k++)
+            if (c->split[s].offsets_fd[k] >= 0) close(c->split[s].offsets_fd[k]);
         dlrm_free(&c->split[s].fd);
+        dlrm_free(&c->split[s].offsets_fd);
+        dlrm_free(&c->split[s].n_ids);
     }
     dlrm_free(&c->cardinality);
+    dlrm_free(&c->hotness);
+    dlrm_free(&c->variable);
     dlrm_free(columns);
 }
 
@@ -109,28 +147,37 @@ static void write_split_sources(const dlrm_columns *c, int split, FILE *out)
     const char *name = split_name[split];
     fprintf(out, "  %s:\n", name);
     fprintf(out, "  - features:\n    - label\n    files:\n    - %s/label.bin\n    type: split_binary\n", name);
-    fprintf(out, "  - features:\n");
-    for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "    - num_%d\n", j);
-    fprintf(out, "    files:\n    - %s/numerical.bin\n    type: split_binary\n", name);
-    for (int k = 0; k < c->shape.n_ids; k++)
-        fprintf(out, "  - features:\n    - cat_%d.bin\n    files:\n    - %s/cat_%d.bin\n    type: split_binary\n", k,
-                name, k);
+    if (c->shape.n_dense > 0) {
+        fprintf(out, "  - features:\n");
+        for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "    - num_%d\n", j);
+        fprintf(out, "    files:\n    - %s/numerical.bin\n    type: split_binary\n", name);
+    }
+    for (int k = 0; k < c->shape.n_ids; k++) {
+        fprintf(out, "  - features:\n    - cat_%d.bin\n    files:\n    - %s/cat_%d.bin\n", k, name, k);
+        if (c->variable[k]) fprintf(out, "    - %s/cat_%d.offsets.bin\n", name, k);
+        fprintf(out, "    type: split_binary\n");
+    }
 }
 
 static void write_spec(const dlrm_columns *c, FILE *out)
 {
     fprintf(out, "channel_spec:\n  categorical:\n");
     for (int k = 0; k < c->shape.n_ids; k++) fprintf(out, "  - cat_%d.bin\n", k);
-    fprintf(out, "  label:\n  - label\n  numerical:\n");
+    fprintf(out, "  label:\n  - label\n  numerical:%s\n", c->shape.n_dense ? "" : " []");
     for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "  - num_%d\n", j);
     fprintf(out, "feature_spec:\n");
-    for (int k = 0; k < c->shape.n_ids; k++)
+    for (int k = 0; k < c->shape.n_ids; k++) {
         fprintf(out, "  cat_%d.bin:\n    cardinality: %lld\n    dtype: int%d\n", k, (long long)c->cardinality[k],
                 8 * dlrm_columns_id_bytes(c->cardinality[k]));
+        if (c->variable[k] || c->hotness[k] > 1) fprintf(out, "    %s: %d\n", c->variable[k] ? "max_hotness" : "hotness", c->hotness[k]);
+    }
     fprintf(out, "  label:\n    dtype: bool\n");
     for (int j = 0; j < c->shape.n_dense; j++)
         fprintf(out, "  num_%d:\n    dtype: float%d\n", j, 8 * c->shape.dense_bytes);
-    fprintf(out, "metadata: {}\nsource_spec:\n");
+    if (c->shape.dense && c->shape.n_dense > 0)
+        fprintf(out, "metadata:\n  dense: %s\nsource_spec:\n", c->shape.dense);
+    else
+        fprintf(out, "metadata: {}\nsource_spec:\n");
     for (int s = 0; s < DLRM_VALIDATION; s++)
         if (c->split[s].rows > 0) write_split_sources(c, s, out);
 }
@@ -142,7 +189,11 @@ dlrm_status dlrm_columns_finish(dlrm_columns *c)
     for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
         for (int f = 0; c->split[s].fd && f < IDS + c->shape.n_ids; f++) {
             TRY(file_path(c, s, f, path));
-            TRY(dlrm_tool_close(&c->split[s].fd[f], path));
+            if (c->split[s].fd[f] >= 0) TRY(dlrm_tool_close(&c->split[s].fd[f], path));
+        }
+        for (int k = 0; c->split[s].fd && k < c->shape.n_ids; k++) {
+            TRY(offsets_path(c, s, k, path));
+            if (c->variable[k]) TRY(dlrm_tool_close(&c->split[s].offsets_fd[k], path));
         }
     }
     FILE *out = open_memstream(&text, &bytes);
@@ -173,26 +224,58 @@ dlrm_status dlrm_columns_dense(dlrm_columns *c, int split, int64_t row, int64_t 
     return write_rows(c, split, DENSE, row, n, values);
 }
 
-dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids,
-                             void *packed)
+/* `n` ids in a column's own type: in `packed`, or where they are. */
+static const void *narrow(const dlrm_columns *c, int column, int64_t n, const uint32_t *ids, void *packed)
 {
-    int64_t width = row_bytes(c, IDS + column);
+    int width = dlrm_columns_id_bytes(c->cardinality[column]);
     int8_t *bytes = packed;
     int16_t *halves = packed;
     if (width == 1)
         for (int64_t i = 0; i < n; i++) bytes[i] = (int8_t)ids[i];
     else if (width == 2)
         for (int64_t i = 0; i < n; i++) halves[i] = (int16_t)ids[i];
-    return write_rows(c, split, IDS + column, row, n, width == 4 ? ids : packed);
+    return width == 4 ? ids : packed;
+}
+
+dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids,
+                             void *packed)
+{
+    return write_rows(c, split, IDS + column, row, n, narrow(c, column, n * c->hotness[column], ids, packed));
+}
+
+dlrm_status dlrm_columns_bags(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const int32_t *lengths,
+                              const uint32_t *ids, void *packed)
+{
+    char path[DLRM_PATH_MAX];
+    int64_t *written = &c->split[split].n_ids[column], at = *written, count = 0, *ends;
+    int width = dlrm_columns_id_bytes(c->cardinality[column]);
+    uint32_t *close;
+    DLRM_ASSERT(c->variable[column]);
+    TRY(dlrm_alloc(n * (2 + c->hotness[column]), sizeof *close, "bags", &ends));
+    close = (uint32_t *)(ends + n);
+    for (int64_t i = 0; i < n; i++) {
+        for (int32_t j = 0; j < lengths[i]; j++) close[count++] = ids[i * c->hotness[column] + j];
+        ends[i] = at + count;
+    }
+    const void *data = narrow(c, column, count, close, packed);
+    dlrm_status st = file_path(c, split, IDS + column, path);
+    if (st == DLRM_OK) st = dlrm_tool_pwrite(c->split[split].fd[IDS + column], data, (size_t)(count * width), at * width, path);
+    if (st == DLRM_OK) st = offsets_path(c, split, column, path);
+    if (st == DLRM_OK)
+        st = dlrm_tool_pwrite(c->split[split].offsets_fd[column], ends, (size_t)n * sizeof *ends, (row + 1) * (int64_t)sizeof *ends, path);
+    *written = at + count;
+    dlrm_free(&ends);
+    return st;
 }
 
 dlrm_status dlrm_columns_ids_read(dlrm_columns *c, int split, int column, int64_t row, int64_t n, uint32_t *ids)
 {
     char path[DLRM_PATH_MAX];
-    int64_t width = row_bytes(c, IDS + column);
+    int64_t width = dlrm_columns_id_bytes(c->cardinality[column]), at = row * row_bytes(c, IDS + column);
     TRY(file_path(c, split, IDS + column, path));
+    n *= c->hotness[column];
     char *packed = (char *)ids + n * (4 - width); /* at the end of the room, so that widening never overtakes it */
-    TRY(dlrm_tool_pread(c->split[split].fd[IDS + column], packed, (size_t)(n * width), row * width, path));
+    TRY(dlrm_tool_pread(c->split[split].fd[IDS + column], packed, (size_t)(n * width), at, path));
     if (width == 1)
         for (int64_t i = 0; i < n; i++) ids[i] = (uint8_t)packed[i];
     else if (width == 2)

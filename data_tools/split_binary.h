@@ -1,6 +1,7 @@
 /* Writes a split-binary folder: train/, test/ (and validation/, which the description leaves out) with one file per
  * feature, and feature_spec.yaml. Rows are written at their place, in any order, by any thread. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -11,6 +12,9 @@ typedef struct dlrm_columns_shape {
     int n_dense, dense_bytes; /* values a row; bytes of a value: 2 or 4 */
     int n_ids;
     const int64_t *cardinality; /* [n_ids] */
+    const int *hotness;         /* [n_ids]: ids a row, the most where it varies; NULL: 1 each */
+    const bool *variable;       /* [n_ids]; NULL: none */
+    const char *dense;          /* noted as metadata.dense: how the values were made; NULL: not noted */
 } dlrm_columns_shape;
 
 /* DeepLearningExamples' rule: the first of 8, 16 and 32 bits whose largest value is above the cardinality. 0: none. */
@@ -28,9 +32,12 @@ dlrm_status dlrm_columns_finish(dlrm_columns *c) DLRM_MUST_USE;
 dlrm_status dlrm_columns_labels(dlrm_columns *c, int split, int64_t row, int64_t n,
                                 const uint8_t *labels) DLRM_MUST_USE;
 dlrm_status dlrm_columns_dense(dlrm_columns *c, int split, int64_t row, int64_t n, const void *values) DLRM_MUST_USE;
-/* `packed` is other room for n ids of 4 bytes. */
+/* ids: [n][hotness]. `packed` is other room for as many ids of 4 bytes. */
 dlrm_status dlrm_columns_ids(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const uint32_t *ids,
                              void *packed) DLRM_MUST_USE;
+/* Of a column that varies: the first lengths[i] of the `hotness` ids of each row. Rows in order, from 0, by one thread. */
+dlrm_status dlrm_columns_bags(dlrm_columns *c, int split, int column, int64_t row, int64_t n, const int32_t *lengths,
+                              const uint32_t *ids, void *packed) DLRM_MUST_USE;
 /* Reads back what dlrm_columns_ids wrote there (zeros where it did not). */
 dlrm_status dlrm_columns_ids_read(dlrm_columns *c, int split, int column, int64_t row, int64_t n,
                                   uint32_t *ids) DLRM_MUST_USE;

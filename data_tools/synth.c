@@ -20,13 +20,9 @@
 
 enum {
     BLOCK_ROWS = 1 << 14,
-    LONGEST_LINE = 2 + CRITEO_DENSE * 12 + CRITEO_IDS * 9,
     ALL_ROWS = 0,
     TEST_ROWS = 1, /* what AUC is computed over */
 };
-
-/* Rows that MLPerf scores of Terabyte's last day; convert cuts there too. */
-static const int64_t terabyte_test_rows = 89137319;
 
 /* A text file, or a split of a split-binary folder: consecutive rows. */
 typedef struct section {
@@ -78,38 +74,11 @@ static const char help_text[] =
     "--days or --test-fraction, over those that 'convert' makes test rows. The same arguments make the same\n"
     "bytes, with any number of threads.";
 
-static const char hex_digits[] = "0123456789abcdef";
-
-static char *put_int(char *p, int32_t v)
-{
-    char digits[12];
-    int n = 0;
-    int64_t rest = v;
-    if (rest < 0) {
-        *p++ = '-';
-        rest = -rest;
-    }
-    do digits[n++] = (char)('0' + rest % 10);
-    while (rest /= 10);
-    while (n > 0) *p++ = digits[--n];
-    return p;
-}
-
 static char *put_line(const dlrm_synth_model *m, const dlrm_criteo_row *row, char *p)
 {
-    *p++ = (char)('0' + row->label);
-    for (int j = 0; j < CRITEO_DENSE; j++) {
-        *p++ = '\t';
-        if (!(row->dense_missing >> j & 1)) p = put_int(p, row->dense[j]);
-    }
-    for (int k = 0; k < CRITEO_IDS; k++) {
-        *p++ = '\t';
-        if (row->ids_missing >> k & 1) continue;
-        uint32_t hash = dlrm_synth_hash(m, k, row->ids[k]);
-        for (int shift = 28; shift >= 0; shift -= 4) *p++ = hex_digits[hash >> shift & 15];
-    }
-    *p++ = '\n';
-    return p;
+    dlrm_criteo_row hashed = *row;
+    for (int k = 0; k < CRITEO_IDS; k++) hashed.ids[k] = dlrm_synth_hash(m, k, row->ids[k]);
+    return dlrm_criteo_print(&hashed, p);
 }
 
 static void put_columns(const synthesis *s, const dlrm_criteo_row *row, dlrm_rows *rows)
@@ -219,7 +188,7 @@ static dlrm_status open_columns(synthesis *s, const char *folder)
 {
     int64_t cardinality[CRITEO_IDS], rows[DLRM_OUT_SPLITS] = {s->test_begin, s->rows - s->test_begin, 0};
     for (int k = 0; k < CRITEO_IDS; k++) cardinality[k] = s->model->column[k].n + 1;
-    dlrm_columns_shape shape = {CRITEO_DENSE, s->dense.bytes, CRITEO_IDS, cardinality};
+    dlrm_columns_shape shape = {.n_dense = CRITEO_DENSE, .dense_bytes = s->dense.bytes, .n_ids = CRITEO_IDS, .cardinality = cardinality, .dense = "log3"};
     return dlrm_columns_open(folder, &shape, rows, &s->columns);
 }
 
@@ -258,7 +227,7 @@ static dlrm_status open_workers(synthesis *s)
         TRY(dlrm_alloc(BLOCK_ROWS, sizeof *w->truth, "made rows", &w->truth));
         TRY(dlrm_alloc(4 * DLRM_SYNTH_STEPS, sizeof *w->histogram, "the planted AUC", &w->histogram));
         if (s->format == 0) {
-            TRY(dlrm_alloc(BLOCK_ROWS, LONGEST_LINE, "made rows", &w->text));
+            TRY(dlrm_alloc(BLOCK_ROWS, CRITEO_LONGEST_PRINT, "made rows", &w->text));
         } else {
             TRY(dlrm_rows_open(BLOCK_ROWS, CRITEO_IDS, CRITEO_DENSE * s->dense.bytes, &w->rows));
             TRY(dlrm_alloc(BLOCK_ROWS, sizeof *w->packed, "made rows", &w->packed));
@@ -402,7 +371,7 @@ static dlrm_status parse_and_run(synthesis *s, int argc, char **argv)
     s->test_end = s->rows;
     if (s->days > 1) {
         s->test_begin = s->rows * (s->days - 1) / s->days;
-        if (s->test_end - s->test_begin > terabyte_test_rows) s->test_end = s->test_begin + terabyte_test_rows;
+        if (s->test_end - s->test_begin > CRITEO_TERABYTE_TEST_ROWS) s->test_end = s->test_begin + CRITEO_TERABYTE_TEST_ROWS;
     }
     a.seed = (uint64_t)seed;
     a.shape = (dlrm_synth_shape)shape;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -93,6 +94,21 @@ dlrm_status dlrm_tool_path(char *out, const char *fmt, ...)
 dlrm_status dlrm_tool_make_folder(const char *path)
 {
     if (mkdir(path, 0777) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot make this folder: %s", path, strerror(errno));
+    return DLRM_OK;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st;
+    (void)kind;
+    (void)at;
+    return remove(path);
+}
+
+dlrm_status dlrm_tool_remove_tree(const char *path)
+{
+    if (nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS) != 0)
+        return FAIL(DLRM_E_RUNTIME, "%s: cannot remove this folder: %s", path, strerror(errno));
     return DLRM_OK;
 }
 

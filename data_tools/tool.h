@@ -21,6 +21,7 @@ dlrm_status dlrm_tool_run(int threads, dlrm_tool_job job, void *shared) DLRM_MUS
 /* printf into out[DLRM_PATH_MAX]; DLRM_E_INPUT where it does not fit. */
 dlrm_status dlrm_tool_path(char *out, const char *fmt, ...) DLRM_PRINTF(2, 3) DLRM_MUST_USE;
 dlrm_status dlrm_tool_make_folder(const char *path) DLRM_MUST_USE;
+dlrm_status dlrm_tool_remove_tree(const char *path) DLRM_MUST_USE;
 dlrm_status dlrm_tool_create(const char *path, int *fd) DLRM_MUST_USE; /* for reading and writing */
 dlrm_status dlrm_tool_pwrite(int fd, const void *data, size_t bytes, int64_t offset, const char *path) DLRM_MUST_USE;
 dlrm_status dlrm_tool_pread(int fd, void *data, size_t bytes, int64_t offset, const char *path) DLRM_MUST_USE;

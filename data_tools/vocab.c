@@ -322,3 +322,55 @@ int64_t dlrm_vocab_lookup(const dlrm_vocab *v, const uint32_t *values, const uin
     }
     return unknown;
 }
+
+dlrm_status dlrm_vocab_path(const char *folder, int column, char *path)
+{
+    return dlrm_tool_path(path, "%s/vocab/cat_%d.vocab", folder, column);
+}
+
+dlrm_status dlrm_vocab_copy(const char *from, const char *to)
+{
+    enum { PIECE = 1 << 18 };
+    char *buffer = NULL;
+    int in = -1, out = -1;
+    dlrm_status st;
+    TRY_TO(done, st, dlrm_alloc(PIECE, 1, "copying a vocabulary", &buffer));
+    in = open(from, O_RDONLY | O_CLOEXEC);
+    if (in < 0) TRY_TO(done, st, FAIL(DLRM_E_INPUT, "%s: %s", from, strerror(errno)));
+    TRY_TO(done, st, dlrm_tool_create(to, &out));
+    for (int64_t at = 0;;) {
+        ssize_t n = pread(in, buffer, PIECE, at);
+        if (n < 0) TRY_TO(done, st, FAIL(DLRM_E_RUNTIME, "%s: cannot read: %s", from, strerror(errno)));
+        if (n == 0) break;
+        TRY_TO(done, st, dlrm_tool_pwrite(out, buffer, (size_t)n, at, to));
+        at += n;
+    }
+    st = dlrm_tool_close(&out, to);
+done:
+    if (in >= 0) close(in);
+    if (out >= 0) close(out);
+    dlrm_free(&buffer);
+    return st;
+}
+
+dlrm_status dlrm_vocab_hashes(const char *path, const dlrm_vocab_info *info, uint32_t *out)
+{
+    enum { PIECE = 1 << 15 };
+    uint32_t *pairs = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
+    dlrm_status st = dlrm_alloc(PIECE, 8, "a vocabulary", &pairs);
+    for (int64_t first = 0; st == DLRM_OK && first < info->n; first += PIECE) {
+        int64_t n = info->n - first < PIECE ? info->n - first : PIECE;
+        st = dlrm_tool_pread(fd, pairs, (size_t)n * 8, HEADER_BYTES + first * 8, path);
+        for (int64_t i = 0; st == DLRM_OK && i < n; i++) {
+            if (pairs[2 * i] < 1 || pairs[2 * i] > info->n)
+                st = FAIL(DLRM_E_INPUT, "%s: id %u is outside [1, %lld]", path, pairs[2 * i], (long long)info->n);
+            else
+                out[pairs[2 * i] - 1] = pairs[2 * i + 1];
+        }
+    }
+    close(fd);
+    dlrm_free(&pairs);
+    return st;
+}

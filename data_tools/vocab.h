@@ -20,6 +20,12 @@ typedef struct dlrm_vocab_info {
 /* From a finished column of counts. out->n is set; the rest is the caller's. */
 dlrm_status dlrm_vocab_write(const char *path, dlrm_counts *counts, int column, dlrm_vocab_info *info) DLRM_MUST_USE;
 
+/* Where a converted folder keeps a column's; path[DLRM_PATH_MAX]. */
+dlrm_status dlrm_vocab_path(const char *folder, int column, char *path) DLRM_MUST_USE;
+dlrm_status dlrm_vocab_copy(const char *from, const char *to) DLRM_MUST_USE; /* a file */
+/* out[i]: the value whose id is i+1; [info->n]. */
+dlrm_status dlrm_vocab_hashes(const char *path, const dlrm_vocab_info *info, uint32_t *out) DLRM_MUST_USE;
+
 /* Checks the header against the file's size. */
 dlrm_status dlrm_vocab_info_read(const char *path, dlrm_vocab_info *info) DLRM_MUST_USE;
 

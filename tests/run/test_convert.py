@@ -353,7 +353,7 @@ class Convert(Case):
         cases = [
             (["none.txt"], "out", [], 1, "none.txt: No such file or directory"),
             (["empty.txt"], "out", [], 1, "empty.txt: the file is empty (0 bytes)"),
-            (["folder"], "out", [], 1, "folder: not a regular file"),
+            (["folder"], "out", [], 1, "folder: a folder of none of the known formats"),
             (["train.txt"], "folder", [], 1, "folder: exists already; name a new output, or remove it first"),
             (["train.txt"], "no/out", [], 1, "no/out.partial: cannot make this folder: No such file or directory"),
             (["train.txt"], "out", ["--vocab", "folder"], 1, "folder/vocab/cat_0.vocab: cannot open this vocabulary: No such file or directory"),

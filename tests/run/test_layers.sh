@@ -25,5 +25,5 @@ layer src/model : base config data backend comm model
 layer src/train/device.c : base config backend comm train cuda # the one place that knows which devices there are
 layer $(ls src/train/*.[ch] | grep -v device.c) : base config data backend comm model train
 layer src/main.c : base config train
-layer data_tools : base
+layer data_tools : base config data
 exit $wrong

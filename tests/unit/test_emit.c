@@ -137,7 +137,7 @@ static void emit(bool shuffle, int bucket_bits, int64_t memory, int threads, out
     int64_t split_rows[DLRM_OUT_SPLITS] = {dlrm_spool_rows(spool, DLRM_TRAIN), dlrm_spool_rows(spool, DLRM_TEST), 0};
     assert_int_equal(split_rows[0], TEST_FROM);
     assert_int_equal(split_rows[1], ROWS - TEST_FROM);
-    dlrm_columns_shape shape = {1, 4, IDS, cardinality};
+    dlrm_columns_shape shape = {.n_dense = 1, .dense_bytes = 4, .n_ids = IDS, .cardinality = cardinality};
     dlrm_columns *columns;
     assert_int_equal(dlrm_columns_open(out, &shape, split_rows, &columns), DLRM_OK);
     dlrm_emit_args e = {.spool = spool,

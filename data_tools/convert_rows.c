@@ -1,0 +1,64 @@
+/* Conversion of rows that are ids already: nothing is counted, rows stream from a source to a sink. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "convert.h"
+#include "transcode.h"
+#include "vocab.h"
+
+/* A folder's vocabularies go along, so that its ids can still be turned back into hashes. */
+static dlrm_status keep_vocabularies(const char *from, const char *to)
+{
+    char path[DLRM_PATH_MAX], copy[DLRM_PATH_MAX];
+    TRY(dlrm_vocab_path(from, CRITEO_IDS - 1, path));
+    if (access(path, F_OK) != 0) return DLRM_OK;
+    TRY(dlrm_tool_path(path, "%s/vocab", to));
+    TRY(dlrm_tool_make_folder(path));
+    for (int k = 0; k < CRITEO_IDS; k++) {
+        TRY(dlrm_vocab_path(from, k, path));
+        TRY(dlrm_vocab_path(to, k, copy));
+        TRY(dlrm_vocab_copy(path, copy));
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status convert(const dlrm_convert_options *o, dlrm_row_source *from, const dlrm_output *out, dlrm_row_sink **to)
+{
+    dlrm_shape wanted = from->shape;
+    dlrm_sink_args args = {.format = o->to,
+                           .folder = out->work,
+                           .shape = &wanted,
+                           .dense_bytes = o->dense_type < 0 ? from->dense_bytes : o->dense_type ? 4 : 2,
+                           .vocab = o->vocab,
+                           .memory = o->memory};
+    memcpy(args.rows, from->rows, sizeof args.rows);
+    TRY(dlrm_transcode_form(from->shape.form, o->to, dlrm_convert_form(o->dense), &wanted.form));
+    TRY(dlrm_source_scan_cardinalities(from));
+    TRY(dlrm_sink_open(&args, to));
+    TRY(dlrm_transcode(from, o->paths[0], *to));
+    return keep_vocabularies(o->paths[0], out->work);
+}
+
+dlrm_status dlrm_convert_rows(const dlrm_convert_options *o)
+{
+    dlrm_row_source *from = NULL;
+    dlrm_row_sink *to = NULL;
+    dlrm_output out = {.lock = -1};
+    double start = dlrm_now();
+    dlrm_status st = dlrm_source_open(o->paths[0], &o->hints, NULL, &from);
+    if (st == DLRM_OK) st = dlrm_output_begin(o->out, &out);
+    if (st == DLRM_OK) st = convert(o, from, &out, &to);
+    dlrm_sink_close(&to);
+    if (st == DLRM_OK) st = dlrm_output_commit(&out);
+    dlrm_output_abandon(&out);
+    if (st == DLRM_OK)
+        dlrm_info("wrote %s: %s to %s, rows: %lld train, %lld test, %lld validation; %.1f s, %.0f MB/s of input", out.path,
+                  dlrm_format_names[from->format], dlrm_format_names[o->to], (long long)from->rows[DLRM_TRAIN], (long long)from->rows[DLRM_TEST],
+                  (long long)from->rows[DLRM_VALIDATION], dlrm_now() - start, (double)from->disk_bytes * 1e-6 / (dlrm_now() - start));
+    dlrm_source_close(&from);
+    return st;
+}

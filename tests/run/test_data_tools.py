@@ -1,0 +1,553 @@
+"""dlrm_data info, verify and convert between binary formats, on files written by NumPy:
+test_data_tools.py DLRM_DATA [--sanitized] [unittest arguments]"""
+import gzip
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import numpy as np
+
+import criteo_oracle as oracle
+
+DLRM_DATA = ""
+MLPERF_HOTNESS = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]
+FIRST_HALF = 89137319
+
+
+class Rows:
+    """label [n], dense [n, 13] (counts as int64, or floats), ids: for each feature [n, hotness]; lengths [n] or None."""
+
+    def __init__(self, label, dense, ids, cards, lengths=None):
+        self.label, self.dense, self.ids, self.cards = label, dense, ids, cards
+        self.lengths = lengths or [None] * len(ids)
+
+
+def make_rows(n, seed, hotness=(1,) * 26, counts=True, n_dense=13, varying=()):
+    rng = np.random.default_rng(seed)
+    cards = [int(c) for c in rng.choice([2, 100, 126, 127, 1000, 32766, 32767, 70000], len(hotness))]
+    dense = np.minimum(rng.zipf(1.4, (n, n_dense)), 100000).astype(np.int64) - 1
+    if not counts:
+        dense = np.log(dense + 1.0).astype(np.float32)
+    ids = [rng.integers(0, c, (n, h)) for c, h in zip(cards, hotness)]
+    for k, c in enumerate(cards):
+        ids[k][rng.integers(0, n), 0] = c - 1
+    lengths = [rng.integers(0, h + 1, n) if k in varying else None for k, h in enumerate(hotness)]
+    for k in varying:
+        lengths[k][:2] = 0, hotness[k]
+        ids[k][np.arange(hotness[k]) >= lengths[k][:, None]] = 0
+        ids[k][1, 0] = cards[k] - 1
+    return Rows(rng.integers(0, 2, n), dense, ids, cards, lengths)
+
+
+def records(rows):
+    dense = rows.dense.astype("<i4") if rows.dense.dtype.kind == "i" else rows.dense.astype("<f4").view("<i4")
+    return np.concatenate([rows.label.astype("<i4")[:, None], dense] + [i.astype("<u4").view("<i4") for i in rows.ids], 1)
+
+
+def norm(rows, checksum, key="<u4"):
+    def unit(payload):
+        return struct.pack("<i", len(payload)) + payload + bytes([sum(payload) & 255]) if checksum else payload
+
+    out = [unit(struct.pack("<8q", checksum, len(rows.label), 1, rows.dense.shape[1], len(rows.ids), 0, 0, 0))]
+    for i in range(len(rows.label)):
+        record = np.float32(rows.label[i]).tobytes() + rows.dense[i].astype("<f4").tobytes()
+        for ids, lengths in zip(rows.ids, rows.lengths):
+            bag = ids[i] if lengths is None else ids[i][:lengths[i]]
+            record += struct.pack("<i", len(bag)) + bag.astype(key).tobytes()
+        out.append(unit(record))
+    return b"".join(out)
+
+
+def read_split_binary(folder, split):
+    """Rows of one split as the description says, hotness and offsets included."""
+    spec = oracle.read_spec(os.path.join(folder, "feature_spec.yaml"))
+    features, column = spec["feature_spec"], {}
+    for chunk in spec["source_spec"][split]:
+        column[tuple(chunk["features"])] = [os.path.join(folder, f) for f in chunk["files"]]
+    label = np.fromfile(column[("label",)][0], np.uint8)
+    numerical = tuple(spec["channel_spec"]["numerical"])
+    dense = np.fromfile(column[numerical][0], features[numerical[0]]["dtype"]).reshape(len(label), -1)
+    ids, lengths, cards = [], [], []
+    for name in spec["channel_spec"]["categorical"]:
+        f = features[name]
+        values = np.fromfile(column[(name,)][0], f["dtype"]).astype(np.int64)
+        cards.append(f["cardinality"])
+        if "max_hotness" in f:
+            offsets = np.fromfile(column[(name,)][1], np.int64)
+            assert offsets[0] == 0 and offsets[-1] == len(values) and len(offsets) == len(label) + 1
+            padded = np.zeros((len(label), f["max_hotness"]), np.int64)
+            for i in range(len(label)):
+                padded[i, :offsets[i + 1] - offsets[i]] = values[offsets[i]:offsets[i + 1]]
+            ids.append(padded)
+            lengths.append(np.diff(offsets))
+        else:
+            ids.append(values.reshape(len(label), f.get("hotness", 1)))
+            lengths.append(None)
+    return Rows(label, dense, ids, cards, lengths), spec
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.dir = tempfile.mkdtemp(prefix="dlrm_data_", dir=oracle.scratch_root())
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, data):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "wb") as f:
+            f.write(data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes())
+        return name
+
+    def tool(self, *args, code=0):
+        r = subprocess.run([DLRM_DATA] + [str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir)
+        self.assertEqual(r.returncode, code, r.stdout + r.stderr)
+        return r
+
+    def fails(self, message, *args, code=1):
+        r = self.tool(*args, code=code)
+        self.assertIn(message, r.stderr)
+        self.assertEqual(r.stderr.count("\n"), 1, r.stderr)
+        if "--out" in args:
+            out = self.path(args[args.index("--out") + 1])
+            self.assertFalse(os.path.exists(out) or os.path.exists(out + ".partial"))
+
+    def assertRows(self, got, want, dense=None):
+        np.testing.assert_array_equal(got.label, want.label)
+        np.testing.assert_array_equal(got.dense, want.dense if dense is None else dense)
+        self.assertEqual(len(got.ids), len(want.ids))
+        for k in range(len(want.ids)):
+            np.testing.assert_array_equal(got.ids[k], want.ids[k], "feature %d" % k)
+            self.assertEqual(got.lengths[k] is None, want.lengths[k] is None)
+            if want.lengths[k] is not None:
+                np.testing.assert_array_equal(got.lengths[k], want.lengths[k])
+
+    def bytes_of(self, name):
+        with open(self.path(name), "rb") as f:
+            return f.read()
+
+    def assertSameFiles(self, a, b, but=()):
+        def names(folder):
+            return sorted(os.path.relpath(os.path.join(d, f), self.path(folder)) for d, _, files in os.walk(self.path(folder)) for f in files
+                          if f not in but)
+
+        self.assertEqual(names(a), names(b))
+        for name in names(a):
+            self.assertTrue(self.bytes_of(os.path.join(a, name)) == self.bytes_of(os.path.join(b, name)), name)
+
+
+class Records(Case):
+    def test_facebook_folder(self):
+        train, test, val = make_rows(5000, 1), make_rows(301, 2), make_rows(300, 3)
+        for rows in (test, val):
+            rows.ids = [i % c for i, c in zip(rows.ids, train.cards)]
+        for name, rows in (("day_train.bin", train), ("day_test.bin", test), ("day_val.bin", val)):
+            self.write("fb/" + name, records(rows))
+        out = self.tool("info", "fb").stdout
+        self.assertRegex(out, r"fb: mlperf_bin.*\ntrain +5000 rows, .*\ntest +301 rows.*\nvalidation +300 rows")
+        self.assertIn("int32 counts", out)
+        for k in range(26):
+            self.assertRegex(out, r"\ncat_%d +not said +1 +\d+ +%d " % (k, train.cards[k] - 1))
+        self.assertIn("every row verified: no problems", self.tool("verify", "fb").stdout)
+        self.tool("convert", "fb", "--out", "split")
+        for split, rows in (("train", train), ("test", test)):
+            got, spec = read_split_binary(self.path("split"), split)
+            self.assertRows(got, rows, np.log(rows.dense + 1.0).astype(np.float32))
+            self.assertEqual(got.cards, train.cards)
+        self.assertEqual(spec["metadata"], {"dense": "log1"})
+        np.testing.assert_array_equal(np.fromfile(self.path("split/validation/label.bin"), np.uint8), val.label)
+        # and back, bit by bit: counts up to 100,000 have different logarithms in float32
+        self.tool("convert", "split/", "--to", "mlperf_bin", "--out", "back")
+        for ours, theirs in (("train_data.bin", "day_train.bin"), ("test_data.bin", "day_test.bin"), ("val_data.bin", "day_val.bin")):
+            self.assertTrue(self.bytes_of("back/" + ours) == self.bytes_of("fb/" + theirs), ours)
+        self.tool("convert", "back", "--to", "split_binary", "--out", "again")  # as records.yaml has it
+        self.assertSameFiles("split", "again")
+        # the cardinalities said, and the other logarithm in 16 bits
+        self.tool("convert", "fb", "--out", "log3", "--dense", "log3", "--dense-type", "float16", "--cardinalities",
+                  ",".join(str(c + 1) for c in train.cards))
+        got, spec = read_split_binary(self.path("log3"), "train")
+        self.assertEqual(got.cards, [c + 1 for c in train.cards])
+        self.assertRows(got, train, np.log(train.dense + 3.0).astype(np.float32).astype(np.float16))
+        self.tool("convert", "log3", "--to", "hugectr_raw", "--dense", "counts", "--out", "counts")
+        got = np.fromfile(self.path("counts/train_data.bin"), "<i4").reshape(-1, 40)
+        self.assertTrue(np.array_equal(np.log(got[:, 1:14] + 3.0).astype(np.float32).astype(np.float16), log3_of(self.path("log3"))))
+
+    def test_hugectr(self):
+        rows = make_rows(2000, 4, MLPERF_HOTNESS, counts=False)
+        self.write("raw/train_data.bin", records(rows))
+        self.assertEqual(os.path.getsize(self.path("raw/train_data.bin")), 912 * 2000)
+        out = self.tool("info", "raw").stdout
+        self.assertIn("raw: hugectr_raw", out)
+        self.assertIn("26 of 214 ids a row", out)
+        self.tool("convert", "raw", "--out", "split")
+        got, _ = read_split_binary(self.path("split"), "train")
+        self.assertRows(got, rows)
+        self.assertEqual(got.cards, rows.cards)
+        self.tool("convert", "split", "--to", "hugectr_raw", "--out", "back")
+        self.assertTrue(self.bytes_of("back/train_data.bin") == self.bytes_of("raw/train_data.bin"))
+        # another make-up, said
+        odd = make_rows(700, 5, (2, 1, 4), counts=False, n_dense=3)
+        self.write("odd.bin", records(odd))
+        how = ["--dense-features", 3, "--hotness", "2,1,4"]
+        self.tool("convert", "odd.bin", "--from", "hugectr_raw", *how, "--out", "odd")
+        got, _ = read_split_binary(self.path("odd"), "train")
+        self.assertRows(got, odd)
+        self.fails("odd.bin: found 30800 bytes, which are 592 records and 16 bytes; expected a multiple of 52 bytes", "info", "odd.bin",
+                   "--format", "hugectr_raw", "--dense-features", 4, "--hotness", "2,1,5")
+        self.tool("convert", "raw", "--from-dense", "log1", "--out", "split1")
+        self.fails("feature cat_0: 3 ids a row, but mlperf_bin has one; use hugectr_raw", "convert", "split1", "--to", "mlperf_bin", "--out", "no")
+        self.fails("13 dense values, 26 features and 214 ids a row; Criteo's text has 13, 26 and 26", "convert", "split1", "--to", "text", "--out", "no")
+
+    def test_kinds_of_160_bytes(self):
+        # T1, T2: three records of the same size, told apart by their bits, or refused
+        counts, floats = make_rows(3000, 6), make_rows(3000, 7, counts=False)
+        self.write("counts.bin", records(counts))
+        self.write("floats.bin", records(floats))
+        self.assertIn("counts.bin: mlperf_bin", self.tool("info", "counts.bin").stdout)
+        self.assertIn("floats.bin: hugectr_raw", self.tool("info", "floats.bin").stdout)
+        out = self.tool("info", "floats.bin", "--format", "mlperf_bin").stdout
+        self.assertIn("note: float32 dense values in facebook's record", out)
+        self.fails("floats.bin: the dense values are float32 values (of", "convert", "floats.bin", "--from", "mlperf_bin", "--from-dense", "counts",
+                   "--out", "no")
+        mixed = np.concatenate([records(counts), records(floats), records(counts)])
+        self.write("mixed.bin", mixed)
+        self.fails("mixed.bin: cannot tell whether the dense values are int32 counts or float32: of", "convert", "mixed.bin", "--from",
+                   "mlperf_bin", "--out", "no")
+        self.fails("nothing says how the dense values were made, and mlperf_bin wants counts: say it with --from-dense", "convert", "floats.bin",
+                   "--to", "mlperf_bin", "--out", "no", code=2)
+        self.tool("convert", "floats.bin", "--to", "mlperf_bin", "--from-dense", "log1", "--out", "yes")
+        got = np.fromfile(self.path("yes/train_data.bin"), "<i4").reshape(-1, 40)
+        np.testing.assert_array_equal(np.log(got[:, 1:14] + 1.0).astype(np.float32), floats.dense)
+        floats.dense[2000, 5] = 1.25  # ln(x+1) of no count
+        self.write("floats.bin", records(floats))
+        self.fails("floats.bin: row 2000: value 1.25 in column 5 is not ln(x+1) of a count", "convert", "floats.bin", "--to", "mlperf_bin",
+                   "--from-dense", "log1", "--out", "no")
+
+    def test_bad_values(self):
+        rows = make_rows(2500, 8)
+        good = records(rows)
+
+        def bad(row, column, value):
+            data = good.copy()
+            data[row, column] = value
+            self.write("bad/train_data.bin", data)
+
+        said = ["--cardinalities", ",".join(map(str, rows.cards))]
+        for row, column, value, message in [
+            (2000, 0, 0x3F800000, "train_data.bin: row 2000: label 1065353216, the bits of float 1; expected an int32 0 or 1"),  # T3
+            (1300, 0, -1, "train_data.bin: row 1300: label -1 is neither 0 nor 1"),
+            (1300, 3, -5, "train_data.bin: row 1300: count -5 in column 2 is negative"),
+            (1234, 14, rows.cards[0], "train_data.bin: row 1234: id %d is outside [0, %d) of table cat_0: one too many; is the number of rows the"
+                                      " largest id?" % (rows.cards[0], rows.cards[0])),  # T4, T5
+            (1234, 39, -1, "train_data.bin: row 1234: id 4294967295 is outside [0, %d) of table cat_25, or negative as an int32" % rows.cards[25]),  # T6
+        ]:
+            bad(row, column, value)
+            self.fails(message, "convert", "bad", "--from", "mlperf_bin", "--from-dense", "counts", *said, "--out", "no")
+            r = self.tool("verify", "bad", "--format", "mlperf_bin", "--from-dense", "counts", *said, code=1)
+            self.assertIn("problem: bad/" + message, r.stdout)
+            self.assertEqual(r.stderr, "dlrm_data: bad: 1 problem found\n")
+        data = good.copy()
+        data[[5, 700, 701], 0] = 7
+        data[[9, 10], 20] = -1
+        self.write("bad/train_data.bin", data)
+        r = self.tool("verify", "bad", "--format", "mlperf_bin", "--from-dense", "counts", *said, code=1)
+        self.assertIn("row 5: label 7 is neither 0 nor 1 (and 2 more: rows with a bad label or dense value)", r.stdout)
+        self.assertIn("row 9: id 4294967295", r.stdout)
+        self.assertIn("dlrm_data: bad: 5 problems found", r.stderr)
+        # float labels throughout, T3
+        data = good.copy()
+        data[:, 0] *= 0x3F800000
+        self.write("float_labels.bin", data)
+        self.fails("have a label of 1065353216, the bits of float 1", "convert", "float_labels.bin", "--from", "hugectr_raw", "--out", "no")
+        # a file that is cut off, T10
+        self.write("cut.bin", good.tobytes()[:-40])
+        self.fails("cut.bin: found 399960 bytes, which are 2499 records and 120 bytes; expected a multiple of 160 bytes", "convert", "cut.bin", "--from",
+                   "mlperf_bin", "--out", "no")
+        self.write("empty.bin", b"")
+        self.fails("empty.bin: the file is empty", "info", "empty.bin")
+
+    def test_offsets_of_one_table(self):
+        rows = make_rows(1500, 9)
+        base = 0
+        for k, c in enumerate(rows.cards):
+            rows.ids[k] = rows.ids[k] + base
+            base += c
+        self.write("flat.bin", records(rows))
+        r = self.tool("info", "flat.bin", code=1)
+        self.assertIn("problem: flat.bin: each feature's ids lie above those of the one before it", r.stdout)
+
+    def sparse(self, name, rows, at, data):
+        """A file of so many records, most of them holes."""
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "wb") as f:
+            f.truncate(160 * rows)
+            for row in at:
+                f.seek(160 * row)
+                f.write(data.tobytes())
+
+    def test_more_rows_than_fit_31_bits(self):  # T8: 4,195,197,692 rows, 671 GB of holes
+        data = records(make_rows(1200, 10))
+        self.sparse("huge/day_train.bin", 4195197692, (0, 2**31, 4195197692 - 1200), data)
+        out = self.tool("info", "huge", "--format", "mlperf_bin").stdout
+        self.assertRegex(out, r"huge: mlperf_bin, 671.232 GB\ntrain +4195197692 rows")
+        self.assertIn("no problems", out)
+        data[:, 14] = 70001
+        self.sparse("huge/day_train.bin", 4195197692, (0, 2**31, 4195197692 - 1200), data)
+        r = self.tool("info", "huge", "--cardinalities", ",".join(["70000"] * 26), code=1)
+        self.assertRegex(r.stdout, r"day_train.bin: row \d+: id 70001 is outside")
+
+    def test_halves_of_the_last_day(self):  # T14: by rows and not by name
+        data = records(make_rows(1200, 11))
+        for name, rows in (("train_data.bin", 5000), ("val_data.bin", FIRST_HALF), ("test_data.bin", FIRST_HALF - 1)):
+            self.sparse("halves/" + name, rows, (0, (rows - 1024) // 2, rows - 1200), data)
+        out = self.tool("info", "halves").stdout
+        self.assertRegex(out, r"test +%d rows" % FIRST_HALF)
+        self.assertIn("note: val holds the 89137319 rows that MLPerf scores", out)
+
+
+def log3_of(folder):
+    return np.fromfile(os.path.join(folder, "train/numerical.bin"), np.float16).reshape(-1, 13)
+
+
+class Norm(Case):
+    def test_layouts(self):
+        for key in ("<u4", "<i8"):
+            for checksum in (0, 1):
+                for varying in ((), (0, 2)):
+                    rows = make_rows(400, 20, (2, 1, 3, 1), counts=False, n_dense=5, varying=varying)
+                    name = "%s_%d_%d" % (key[1:], checksum, len(varying))
+                    self.write(name + ".bin", norm(rows, checksum, key))
+                    out = self.tool("verify", name + ".bin").stdout
+                    self.assertIn("hugectr_norm", out)
+                    self.assertIn("every row verified: no problems", out)
+                    self.tool("convert", name + ".bin", "--out", name)
+                    got, _ = read_split_binary(self.path(name), "train")
+                    self.assertRows(got, rows)
+                    self.assertEqual(got.cards, rows.cards)
+                    if not varying:
+                        self.tool("convert", name, "--to", "hugectr_raw", "--out", name + "_raw")
+                        self.assertTrue(self.bytes_of(name + "_raw/train_data.bin") == records(rows).tobytes())
+                    else:
+                        self.fails("feature cat_0: a varying number of ids, which hugectr_raw cannot hold", "convert", name, "--to", "hugectr_raw",
+                                   "--out", "no")
+                        # what varies survives a copy
+                        self.tool("convert", name, "--out", name + "_copy")
+                        self.assertSameFiles(name, name + "_copy")
+
+    def test_file_lists(self):
+        rows = [make_rows(n, 30 + n, (1, 1), counts=False, n_dense=2) for n in (10, 25, 7)]
+        for i, r in enumerate(rows):
+            self.write("norm/part_%d.bin" % i, norm(r, 1))
+        self.write("norm/file_list.txt", b"2\n/elsewhere/part_0.bin\n/elsewhere/part_1.bin\n")  # T8 of HugeCTR: absolute, and moved
+        self.write("norm/file_list_test.txt", b"1\nnorm/part_2.bin\n")
+        self.assertRegex(self.tool("info", "norm").stdout, r"hugectr_norm.*\ntrain +35 rows.*\ntest +7 rows")
+        self.tool("convert", "norm", "--out", "split")
+        got, _ = read_split_binary(self.path("split"), "train")
+        np.testing.assert_array_equal(got.ids[0], np.concatenate([rows[0].ids[0], rows[1].ids[0]]))
+        np.testing.assert_array_equal(got.dense, np.concatenate([rows[0].dense, rows[1].dense]))
+        self.write("norm/file_list.txt", b"3\nnorm/part_0.bin\n")
+        self.fails("norm/file_list.txt: line 3: expected one of 3 files, found the end", "info", "norm")
+
+    def test_damage(self):
+        rows = make_rows(50, 40, (1, 2), counts=False, n_dense=2)
+        good = norm(rows, 1)
+        unit = 4 + 4 * (1 + 2 + 1 + 1 + 1 + 2) + 1  # bytes of a record's unit
+        damaged = bytearray(good)
+        damaged[69 + 3 * unit + 10] ^= 1  # a float of record 3
+        self.write("sum.bin", bytes(damaged))
+        self.fails("sum.bin: row 3 of its split: the checksum is ", "verify", "sum.bin")
+        self.write("cut.bin", good[:-20])
+        self.fails("cut.bin: row 49 of its split: the file ends here; is it cut off", "verify", "cut.bin")
+        self.write("more.bin", good + b"xxxx")
+        self.fails("bytes after the last record", "verify", "more.bin")
+        self.write("keys.bin", norm(rows, 0, "<i8"))
+        self.fails("are its keys of the other width?", "verify", "keys.bin", "--key-bits", 32)
+        self.fails("--key-bits: 33, expected tried or 32 or 64", "verify", "keys.bin", "--key-bits", 33, code=2)
+        label = bytearray(norm(rows, 0))
+        label[64:68] = np.float32(2).tobytes()
+        self.write("label.bin", bytes(label))
+        self.fails("label.bin: row 0 of its split: label 2 is neither 0 nor 1", "verify", "label.bin")
+
+
+class SplitBinary(Case):
+    def folder(self, rows, extra=b""):
+        """As PyYAML writes it: sorted keys, anchors and aliases, names that end in .bin (T21)."""
+        features = b"".join(b"  cat_%d.bin:\n    cardinality: %d\n    dtype: int32\n" % (k, c) for k, c in sorted(enumerate(rows.cards), key=lambda x: str(x)))
+        spec = b"channel_spec:\n  categorical:\n" + b"".join(b"  - cat_%d.bin\n" % k for k in range(len(rows.ids)))
+        spec += b"  label:\n  - label\n  numerical: &id001\n" + b"".join(b"  - num_%d\n" % j for j in range(rows.dense.shape[1]))
+        spec += b"feature_spec:\n" + features + b"  label:\n    dtype: bool\n"
+        spec += b"".join(b"  num_%d:\n    dtype: float16\n" % j for j in range(rows.dense.shape[1])) + b"metadata: {}\nsource_spec:\n  train:\n"
+        spec += b"  - features: *id001\n    files:\n    - train/numerical.bin\n    type: split_binary\n"
+        spec += b"  - features:\n    - label\n    files:\n    - train/label.bin\n    type: split_binary\n"
+        for k in range(len(rows.ids)):
+            spec += b"  - features:\n    - cat_%d.bin\n    files:\n    - train/cat_%d.bin\n    type: split_binary\n" % (k, k)
+            self.write("dle/train/cat_%d.bin" % k, rows.ids[k].astype("<i4"))
+        self.write("dle/feature_spec.yaml", spec)
+        self.write("dle/train/label.bin", rows.label.astype(np.uint8))
+        self.write("dle/train/numerical.bin", rows.dense.astype(np.float16))
+
+    def test_nvidia_folder(self):
+        rows = make_rows(1500, 50, counts=False)
+        self.folder(rows)
+        out = self.tool("info", "dle").stdout
+        self.assertIn("dle: split_binary", out)
+        self.assertIn("float16, floats, made in a way that nothing here tells", out)
+        self.tool("convert", "dle", "--to", "hugectr_raw", "--out", "raw")
+        rows.dense = rows.dense.astype(np.float16).astype(np.float32)
+        self.assertTrue(self.bytes_of("raw/train_data.bin") == records(rows).tobytes())
+        self.assertIn("dense: floats", self.bytes_of("raw/records.yaml").decode())
+        # T5: model_size.json has the largest id
+        os.remove(self.path("dle/feature_spec.yaml"))
+        sizes = ", ".join('"_c%d": %d' % (14 + k, c - 1) for k, c in enumerate(rows.cards))
+        for k, c in enumerate(rows.cards):
+            rows.ids[k].astype(oracle.id_dtype(c)).tofile(self.path("dle/train/cat_%d.bin" % k))
+        self.write("dle/model_size.json", ("{%s}" % sizes).encode())
+        self.tool("convert", "dle", "--to", "hugectr_raw", "--out", "raw2")
+        self.assertTrue(self.bytes_of("raw2/train_data.bin") == self.bytes_of("raw/train_data.bin"))
+
+    def test_bad_values(self):
+        rows = make_rows(500, 51, counts=False)
+        self.folder(rows)
+        for name, at, value, message in [
+            ("cat_7.bin", 123, np.int32(rows.cards[7]), "dle/train/cat_7.bin: row 123: id %d is outside [0, %d): one too many; is the cardinality the"
+                                                        " largest id?" % (rows.cards[7], rows.cards[7])),
+            ("cat_7.bin", 124, np.int32(-1), "dle/train/cat_7.bin: row 124: id -1 is outside"),
+            ("label.bin", 3, np.uint8(2), "dle/train/label.bin: row 3: label 2 is neither 0 nor 1"),
+            ("numerical.bin", 13 * 9 + 4, np.float16(np.inf), "dle/train/numerical.bin: row 9: value inf in column 4 is not finite"),
+        ]:
+            path = self.path("dle/train/" + name)
+            good = self.bytes_of("dle/train/" + name)
+            data = np.frombuffer(good, value.dtype).copy()
+            data[at] = value
+            data.tofile(path)
+            r = self.tool("verify", "dle", code=1)
+            self.assertIn("problem: " + message, r.stdout)
+            self.fails(message, "convert", "dle", "--to", "hugectr_raw", "--out", "no")
+            self.write("dle/train/" + name, good)
+        self.assertIn("no problems", self.tool("verify", "dle").stdout)
+        self.write("dle/train/cat_3.bin", self.bytes_of("dle/train/cat_3.bin")[:-4])  # T10: rows, not batches
+        self.fails("dle/train/cat_3.bin: found 1996 bytes, which are 499 rows of 4 bytes; expected 500 rows", "verify", "dle")
+
+
+class Text(Case):
+    def make(self, rows, seed=1):
+        self.tool("synth", "--rows", rows, "--seed", seed, "--out", "t%d.txt" % seed)
+        with open(self.path("t%d.txt" % seed), "rb") as f:  # counts whose logarithm in float32 is their own
+            parsed, _ = oracle.parse([f.read()])
+        keep = (np.nan_to_num(parsed.dense) < 200000).all(1)
+        lines = [l for l, k in zip(self.bytes_of("t%d.txt" % seed).splitlines(True), keep) if k]
+        return self.write("text.txt", b"".join(lines)), parsed.pick(keep)
+
+    def test_there_and_back(self):
+        text, _ = self.make(6000)
+        self.tool("convert", text, "--out", "split", "--dense-type", "float32", "--test-rows", 300)
+        self.tool("convert", "split", "--to", "text", "--vocab", "split", "--out", "back")
+        self.assertTrue(b"".join(self.bytes_of("back/%s.txt" % s) for s in ("train", "test", "validation")) == self.bytes_of("text.txt"))
+        self.fails("--memory: 0 MiB, expected at least 4 bytes for each id", "convert", "split", "--to", "text", "--vocab", "split", "--memory",
+                   "1000", "--out", "no", code=2)
+
+    def test_to_records(self):
+        text, rows = self.make(5000)
+        vocabs = oracle.vocabularies(rows.ids)
+        ids = oracle.apply_vocabularies(rows.ids, vocabs)
+        counts = np.maximum(np.nan_to_num(rows.dense), 0).astype(np.int64)
+        want = np.concatenate([rows.label[:, None], counts, ids], 1).astype("<i4")
+        cut = len(rows) - int(len(rows) * 0.25 + 1e-6)
+        self.tool("convert", text, "--to", "mlperf_bin", "--out", "m", "--test-fraction", 0.25, "--test-rows", 100)
+        for name, begin, end in (("train", 0, cut), ("test", cut, cut + 100), ("val", cut + 100, len(rows))):
+            np.testing.assert_array_equal(np.fromfile(self.path("m/%s_data.bin" % name), "<i4").reshape(-1, 40), want[begin:end])
+        self.assertFalse(os.path.exists(self.path("m/columns")))
+        out = self.tool("verify", "m").stdout
+        self.assertIn("no problems", out)
+        for k in range(26):
+            self.assertRegex(out, r"\ncat_%d +%d +1 " % (k, len(vocabs[k]) + 1))
+        order = oracle.shuffle_order(np.arange(len(rows)), 5)
+        self.tool("convert", text, "--to", "hugectr_raw", "--dense", "log3", "--out", "h", "--test-fraction", 0, "--shuffle", 5)
+        got = np.fromfile(self.path("h/train_data.bin"), "<i4").reshape(-1, 40)
+        np.testing.assert_array_equal(got[:, 14:], ids[order])
+        np.testing.assert_array_equal(np.ascontiguousarray(got[:, 1:14]).view("<f4"), oracle.dense_values(rows.dense, "log3", "float32")[order])
+        # through split_binary it is the same
+        self.tool("convert", text, "--out", "s", "--dense-type", "float32", "--dense", "log3", "--test-fraction", 0, "--shuffle", 5)
+        self.tool("convert", "s", "--to", "hugectr_raw", "--out", "h2")
+        self.assertSameFiles("h", "h2", but=["convert.json"])
+        self.fails("--dense: log1, expected counts", "convert", text, "--to", "mlperf_bin", "--dense", "log1", "--out", "no", code=2)
+        self.fails("--dense-type: float16, but mlperf_bin has 4 bytes", "convert", text, "--to", "mlperf_bin", "--dense-type", "float16", "--out", "no", code=2)
+        self.fails("--shuffle is for text; the input is mlperf_bin, which 'dlrm_data shuffle' shuffles", "convert", "m", "--shuffle", 1, "--out", "no", code=2)
+        self.assertIn("m: exists already", self.tool("convert", "s", "--to", "hugectr_raw", "--out", "m", code=1).stderr)
+
+    def test_info(self):
+        text, rows = self.make(3000)
+        out = self.tool("verify", text).stdout
+        self.assertRegex(out, r"text.txt: text, .*\nrows +%d\n" % len(rows))
+        self.assertIn("%.3f %% with label 1" % (100 * rows.label.mean()), out)
+        self.assertIn("every row verified: no problems", out)
+        data = self.bytes_of("text.txt")
+        self.write("t.gz", gzip.compress(data))
+        self.assertRegex(self.tool("verify", "t.gz").stdout, r"\nrows +%d\n" % len(rows))
+        self.assertRegex(self.tool("info", "text.txt", "--sample", 500).stdout, r"rows +about \d+, by the 500 lines looked at")
+        self.write("cut.txt", data[:-30])
+        r = self.tool("verify", "cut.txt", code=1)
+        self.assertIn("problem: cut.txt: the last line does not end in a line break; was the file cut off?", r.stdout)
+        self.assertRegex(r.stdout, r"problem: cut.txt: line %d: .*\(malformed lines: 1 of %d\)" % (len(rows), len(rows)))
+
+    def test_what_is_not_read(self):
+        line = b"\t".join([b"1"] * 14 + [b"00c5ffb7"] * 26) + b"\n"
+        for name, data, message in [
+            ("test.txt", line[2:], "test.txt: Criteo's text without labels (39 fields, as Kaggle's test.txt)"),
+            ("deepctr.txt", b"label,I1,I2,C1\n1,5.0,,05db9164\n", "deepctr.txt: comma-separated text; expected Criteo's 40 fields"),
+            ("few.txt", b"1\t2\t3\n", "few.txt: text whose first line has 3 fields, expected Criteo's 40"),
+            ("a.npz", b"PK\x03\x04" + bytes(100), "a.npz: a zip archive (facebook's or torchrec's .npz)"),
+            ("a.npy", b"\x93NUMPY\x01\x00" + bytes(100), "a.npy: a NumPy array"),
+            ("part_0.parquet", b"PAR1" + bytes(100), "part_0.parquet: a Parquet file (NVTabular's): not read by dlrm_data"),
+            ("noise.bin", bytes(range(1, 240)) * 7, "noise.bin: 1673 bytes that are none of the known formats"),
+            ("zeros.bin", bytes(1600), "zeros.bin: 1600 bytes that are none of the known formats"),
+        ]:
+            self.write(name, data)
+            self.fails(message, "info", name)
+        for files, message in [
+            (["sok/category.bin", "sok/metadata.json"], "sok: whole matrices"),
+            (["nvt/_metadata.json", "nvt/_file_list.txt", "nvt/_metadata"], "nvt: a Parquet folder (NVTabular's)"),
+            (["one/label.bin", "one/cat_0.bin"], "one: one split of a split_binary folder"),
+            (["rec/day_0_sparse.npy"], "rec: torchrec's NumPy arrays"),
+            (["days/day_0"], "days: a folder of Criteo's text; name its files"),
+            (["none/x"], "none: a folder of none of the known formats"),
+        ]:
+            for f in files:
+                self.write(f, b"x")
+            self.fails(message, "info", files[0].split("/")[0])
+            self.fails(message, "convert", files[0].split("/")[0], "--out", "no")
+        self.fails("nowhere: No such file or directory", "info", "nowhere")
+        self.fails("expected one PATH", "verify", code=2)
+
+    def test_records_yaml(self):
+        rows = make_rows(100, 60, (1, 2))
+        self.write("r/train_data.bin", records(rows))
+        good = b"format: hugectr_raw\ndense_features: 13\ndense: counts\nfiles:\n  train: {name: train_data.bin, rows: 100}\ntables:\n" + \
+            b"- {name: a, rows: %d, hotness: 1}\n- {name: b, rows: %d, hotness: 2}\n" % tuple(rows.cards)
+        self.write("r/records.yaml", good)
+        self.assertIn("no problems", self.tool("verify", "r").stdout)
+        for old, new, message in [
+            (b"hugectr_raw", b"hugectr_cooked", "r/records.yaml:1:9: format: found hugectr_cooked, expected one of text, split_binary"),
+            (b"dense: counts", b"dense: log4", "r/records.yaml:3:8: dense: found log4, expected one of counts, log1, log3, floats"),
+            (b"dense: counts", b"dense: log1", "r/train_data.bin: the dense values are int32 counts"),
+            (b"13", b"many", "r/records.yaml:2:17: dense_features: found many, expected an integer from 0"),
+            (b"hotness: 2", b"hotness: 0", "r/records.yaml:8:"),
+            (b"name: train_data.bin", b"name: ../x", "expected the name of a file of this folder"),
+            (b"  train:", b"  brain:", "files: neither train nor test"),
+            (b"hotness: 2", b"hotness: 3", "r/train_data.bin: found 6800 bytes, which are 94 records and 32 bytes; expected a multiple of 72"),
+        ]:
+            self.assertIn(old, good)
+            self.write("r/records.yaml", good.replace(old, new))
+            self.fails(message, "convert", "r", "--out", "no")
+
+
+if __name__ == "__main__":
+    DLRM_DATA = os.path.abspath(sys.argv.pop(1))
+    if "--sanitized" in sys.argv:
+        sys.argv.remove("--sanitized")
+    unittest.main(verbosity=2)
