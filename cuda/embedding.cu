@@ -3,6 +3,8 @@
 
 #include "cuda/embedding.cuh"
 
+enum { LOOKUP_THREADS = 256, LOOKUP_SAMPLES = 256, IN_FLIGHT = 4 };
+
 /* --- descriptors --- */
 
 static size_t take(size_t *at, int64_t count, size_t size)
@@ -80,6 +82,18 @@ static void lay_out_pairs(int n_tables, dlrm_cuda_table *tables, int n_inputs, d
     }
 }
 
+/* Blocks of a lookup: an input with bags of many ids is shared out to many blocks, or these would run long after all
+ * others; each group of lanes keeps a bag. */
+static void lay_out_blocks(const dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs, dlrm_cuda_shard *s)
+{
+    for (int j = 0; j < n_inputs; j++) {
+        const int dim = tables[inputs[j].table].dim, lanes = lanes_for(dim, dim % 4 == 0 ? 4 : 1);
+        inputs[j].first_block = s->blocks;
+        for (inputs[j].blocks = 1; inputs[j].blocks < lanes && inputs[j].blocks * IN_FLIGHT < inputs[j].hotness;) inputs[j].blocks *= 2;
+        s->blocks += inputs[j].blocks;
+    }
+}
+
 cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs,
                                  int32_t *order, dlrm_dtype dtype, int64_t width, int64_t max_batch, dlrm_cuda_shard *s)
 {
@@ -92,6 +106,7 @@ cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_in
     s->width = width;
     s->max_batch = max_batch;
     lay_out_pairs(n_tables, tables, n_inputs, inputs, order, s, &n_keys);
+    lay_out_blocks(tables, n_inputs, inputs, s);
     if (max_batch * n_inputs >= UINT32_MAX || max_batch * s->pairs >= UINT32_MAX) return cudaErrorInvalidValue;
     s->wide_keys = n_keys > (int64_t)1 << 32;
     for (s->key_bits = 1; s->key_bits < 63 && n_keys > (int64_t)1 << s->key_bits;) s->key_bits++;
@@ -136,8 +151,6 @@ cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *s, const dlrm_cuda_table *tabl
 }
 
 /* --- lookup --- */
-
-enum { LOOKUP_THREADS = 256, LOOKUP_SAMPLES = 256, IN_FLIGHT = 4 };
 
 /* What one block does: one input, samples [begin, end). */
 template <class T, class O> struct lookup_job {
@@ -209,13 +222,16 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_input(
         lookup_pooled<V>(a, lanes);
 }
 
-/* Block k: input k mod n_inputs, the next LOOKUP_SAMPLES samples for each n_inputs blocks. Moves, per bag of one id, a
- * row of the table and a row of O. */
+/* Each s.blocks blocks have the next LOOKUP_SAMPLES samples; of these each input has one or more. Moves, per bag of one
+ * id, a row of the table and a row of O. */
 template <class T, class O>
 __global__ void __launch_bounds__(LOOKUP_THREADS)
     lookup_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, O *out, bool aligned)
 {
-    const int j = blockIdx.x % s.n_inputs;
+    const int block = blockIdx.x % s.blocks;
+    int j = -1; /* the last input that begins at or before this block */
+    for (int i = threadIdx.x; i - (int)threadIdx.x < s.n_inputs; i += LOOKUP_THREADS)
+        j += __syncthreads_count(i < s.n_inputs && s.inputs[i].first_block <= block);
     const dlrm_cuda_input in = s.inputs[j];
     const dlrm_cuda_table *t = &s.tables[in.table];
     lookup_job<T, O> a;
@@ -223,8 +239,8 @@ __global__ void __launch_bounds__(LOOKUP_THREADS)
     a.out = out + in.column;
     a.ids = bags[j].ids;
     a.offsets = bags[j].offsets;
-    a.begin = (int64_t)(blockIdx.x / s.n_inputs) * LOOKUP_SAMPLES;
-    a.end = a.begin + LOOKUP_SAMPLES < B ? a.begin + LOOKUP_SAMPLES : B;
+    a.begin = (int64_t)(blockIdx.x / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
+    a.end = a.begin + LOOKUP_SAMPLES / in.blocks < B ? a.begin + LOOKUP_SAMPLES / in.blocks : B;
     a.width = s.width;
     a.dim = t->dim;
     a.hotness = in.hotness;
@@ -240,7 +256,7 @@ cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bag
 {
     if (B == 0 || s->n_inputs == 0) return cudaSuccess;
     const bool aligned = s->width % 4 == 0 && aligned_to(out, 4 * dlrm_dtype_bytes(type));
-    const unsigned blocks = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->n_inputs);
+    const unsigned blocks = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->blocks);
     WITH_TYPE(s->dtype, T,
               WITH_TYPE(type, O,
                         (lookup_kernel<T, O><<<blocks, LOOKUP_THREADS, 0, stream>>>(*s, bags, B, (O *)out, aligned))));

@@ -29,7 +29,7 @@ __device__ static inline int64_t partial_slot(int64_t at, bool first)
 }
 
 /* Lanes that share a row of dim elements, V each: a power of two, at most a warp. */
-__device__ static inline int lanes_for(int dim, int V)
+__host__ __device__ static inline int lanes_for(int dim, int V)
 {
     int lanes = 1;
     while (lanes < 32 && lanes * V < dim) lanes *= 2;

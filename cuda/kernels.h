@@ -41,6 +41,7 @@ typedef struct dlrm_cuda_input {
     bool variable, mean;
     /* --- */
     int32_t first_pair; /* pairs per sample of the table's inputs before it, at most */
+    int32_t first_block, blocks; /* of a lookup, among those that share some samples: more where bags are long */
 } dlrm_cuda_input;
 
 /* The ids of one input. */
@@ -58,6 +59,7 @@ typedef struct dlrm_cuda_shard {
     dlrm_dtype dtype; /* of the tables' weights */
     int64_t width;    /* W: row width of the pooled matrix */
     int64_t pairs;    /* per sample, at most */
+    int32_t blocks;   /* of a lookup, of all inputs, for the same samples */
     int64_t max_batch;
     const dlrm_cuda_table *tables;
     const dlrm_cuda_input *inputs;
