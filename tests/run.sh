@@ -72,16 +72,20 @@ build_and_test sanitize 'unit check mpi run golden fuzz' '' "${sanitizers[@]}"
 build_and_test cblas 'unit check mpi golden' '' LD_LIBRARY_PATH="${reference_blas[0]}" -Dbuildtype=release -Dgemm=cblas
 build_and_test onednn 'check golden' '' -Dbuildtype=release -Dgemm=onednn
 build_and_test fuzz fuzz fuzz-targets CC=clang "${sanitizers[@]}" -Dfuzz=true
+not_compiled=0
 if have nvcc || [ -x /usr/local/cuda/bin/nvcc ]; then
-    build_and_test cuda gpu 'src/dlrm-train tests/check_ops' -Dbuildtype=release -Dcuda=enabled
+    build_and_test cuda gpu 'src/dlrm-train tests/check_ops tests/cuda_kernels_test tests/cuda_kernels_bench' -Dbuildtype=release -Dcuda=enabled
+elif [ ${#suites[@]} = 0 ] || [[ " ${suites[*]} " == *" gpu "* ]]; then
+    not_compiled=1
 fi
 
-# Times by build and suite, and the closing line.
-python3 - "$failed_builds" "${logs[@]}" <<'REPORT'
+# Times by build and suite, what the GPU suites' last runs say, and the closing line.
+python3 - "$failed_builds" "$not_compiled" "$(tests/gpu_log.sh)" "${logs[@]}" <<'REPORT'
 import json, sys
-builds, count = int(sys.argv[1]), {"passed": 0, "failed": 0, "skipped": 0}
-count["failed"] += builds
-for path in sys.argv[2:]:
+count = {"passed": 0, "failed": int(sys.argv[1]), "skipped": int(sys.argv[2])}
+if count["skipped"]:
+    print("SKIPPED: the CUDA code is not compiled: no nvcc here")
+for path in sys.argv[4:]:
     try:
         tests = [json.loads(line) for line in open(path)]
     except OSError:  # meson test ended before it wrote any
@@ -99,6 +103,7 @@ for path in sys.argv[2:]:
         count["failed"] += 1
         print("FAILED in %s: no test ran" % build)
     print("%-9s %s" % (build, ", ".join("%s: %d tests, %.0f s" % (k, n, s) for k, (n, s) in sorted(times.items()))))
+print(sys.argv[3])
 print("%d passed, %d failed, %d skipped" % (count["passed"], count["failed"], count["skipped"]))
 sys.exit(1 if count["failed"] or not count["passed"] else 0)
 REPORT

@@ -159,6 +159,12 @@ static void test_flat(void)
 
 int main()
 {
+    int gpus = 0;
+    const cudaError_t code = cudaGetDeviceCount(&gpus);
+    if (code != cudaSuccess || gpus == 0) {
+        printf("not run: no GPU (%s)\n", cudaGetErrorString(code));
+        return 77;
+    }
     test_embeddings();
     printf("embeddings: %d checks, %d failed\n", cases, failures);
     test_interactions();
