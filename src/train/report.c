@@ -25,11 +25,13 @@ struct dlrm_report {
     FILE *jsonl; /* rank 0, or NULL */
     bool bar;
     float *step_ms; /* rank 0: of the last KEPT_STEPS steps */
+    float *sorted;  /* rank 0: scratch, as many */
     int64_t capacity, steps, samples, own_samples;
     double total_s, wait_s, bar_at;
     /* since the last line */
     int64_t window_steps, window_samples, losses;
     double window_s, window_wait_s, loss_sum;
+    double phases_at[DLRM_PHASES]; /* seconds when it began */
 };
 
 static json_t *number(double v)
@@ -116,6 +118,7 @@ static dlrm_status open_log(dlrm_report *r, bool append)
     int64_t steps = dlrm_session_steps(r->s);
     r->capacity = steps < KEPT_STEPS ? steps : KEPT_STEPS;
     TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));
+    TRY(dlrm_alloc(r->capacity, sizeof *r->sorted, "step times", &r->sorted));
     return start_event(r);
 }
 
@@ -137,6 +140,7 @@ void dlrm_report_close(dlrm_report **rp)
     if (!r) return;
     if (r->jsonl) fclose(r->jsonl);
     dlrm_free(&r->step_ms);
+    dlrm_free(&r->sorted);
     dlrm_free(rp);
 }
 
@@ -186,19 +190,60 @@ void dlrm_report_loss(dlrm_report *r, double loss)
     r->losses++;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median and 95th percentile of the last n step times, as far as they were kept. */
+static void quantiles(dlrm_report *r, int64_t n, double *median, double *p95)
+{
+    const int64_t kept = n < r->capacity ? n : r->capacity;
+    *median = *p95 = NAN;
+    if (kept == 0) return;
+    for (int64_t i = 0; i < kept; i++) r->sorted[i] = r->step_ms[(r->steps - kept + i) % r->capacity];
+    qsort(r->sorted, (size_t)kept, sizeof *r->sorted, by_value);
+    *median = r->sorted[(int64_t)(0.5 * (double)(kept - 1) + 0.5)];
+    *p95 = r->sorted[(int64_t)(0.95 * (double)(kept - 1) + 0.5)];
+}
+
+static json_t *shares_json(const double *seconds, double total)
+{
+    json_t *shares = json_object();
+    for (int k = 0; k < DLRM_PHASES; k++) json_object_set_new(shares, dlrm_phase_names[k], number(total > 0 ? seconds[k] / total : NAN));
+    return shares;
+}
+
+/* What this rank spent on each phase since the last line. */
+static void window_phases(dlrm_report *r, double *seconds)
+{
+    double now[DLRM_PHASES];
+    r->s->be.ops->laps(&r->s->be, now);
+    for (int k = 0; k < DLRM_PHASES; k++) {
+        seconds[k] = now[k] - r->phases_at[k];
+        r->phases_at[k] = now[k];
+    }
+    seconds[DLRM_PHASE_DATA] = r->window_wait_s;
+}
+
 void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, double rate, double embedding_rate)
 {
     double step_ms = 1e3 * r->window_s / (double)r->window_steps, per_s = (double)r->window_samples / r->window_s;
     double mean = r->loss_sum / (double)r->losses;
     if (r->s->comm->rank == 0) {
         char eta[32];
+        double median, p95, phases[DLRM_PHASES];
+        quantiles(r, r->window_steps, &median, &p95);
+        window_phases(r, phases);
         eta_text(step_ms * 1e-3 * (double)(steps - step), eta, sizeof eta);
         dlrm_info("step %lld/%lld | loss %.5f | %.2f ms/step | %.4g %s samples/s | lr %.4g | eta %s", (long long)step, (long long)steps,
                   mean, step_ms, per_s >= 1e6 ? per_s * 1e-6 : per_s * 1e-3, per_s >= 1e6 ? "M" : "k", rate, eta);
-        write_event(r, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "step", "step", (json_int_t)step, "loss", number(loss),
-                                 "loss_mean", number(mean), "step_ms", number(step_ms), "samples_per_s", number(per_s), "lr",
-                                 number(rate), "lr_embedding", number(embedding_rate), "data_wait_ms",
-                                 number(1e3 * r->window_wait_s / (double)r->window_steps)));
+        write_event(r, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "step", "step", (json_int_t)step, "loss",
+                                 number(loss), "loss_mean", number(mean), "step_ms", number(step_ms), "step_ms_median", number(median),
+                                 "step_ms_p95", number(p95), "samples_per_s", number(per_s), "lr", number(rate), "lr_embedding",
+                                 number(embedding_rate), "data_wait_ms", number(1e3 * r->window_wait_s / (double)r->window_steps),
+                                 "time_shares", shares_json(phases, r->window_s)));
     }
     r->window_steps = r->window_samples = r->losses = 0;
     r->window_s = r->window_wait_s = r->loss_sum = 0;
@@ -210,20 +255,6 @@ void dlrm_report_evaluation(dlrm_report *r, int64_t step, const dlrm_evaluation 
     dlrm_info("evaluation after step %lld | AUC %.6f | loss %.5f | %lld samples", (long long)step, e->auc, e->loss, (long long)e->samples);
     write_event(r, json_pack("{s:s,s:I,s:o,s:o,s:I}", "event", "eval", "step", (json_int_t)step, "auc", number(e->auc), "loss",
                              number(e->loss), "samples", (json_int_t)e->samples));
-}
-
-static int by_value(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x > y) - (x < y);
-}
-
-/* Step time below which a share of the kept steps lies. */
-static double quantile(dlrm_report *r, double share)
-{
-    int64_t n = r->steps < r->capacity ? r->steps : r->capacity;
-    if (n == 0) return NAN;
-    return r->step_ms[(int64_t)(share * (double)(n - 1) + 0.5)];
 }
 
 static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, double median, double p95)
@@ -252,13 +283,11 @@ static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, do
 
 static json_t *rank_json(const dlrm_report *r, int p, const rank_end *e)
 {
-    json_t *shares = json_object();
-    for (int k = 0; k < DLRM_PHASES; k++)
-        json_object_set_new(shares, dlrm_phase_names[k], number(r->total_s > 0 ? e->seconds[k] / r->total_s : NAN));
     return json_pack("{s:i,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:o}", "rank", p, "samples", (json_int_t)e->samples, "table_bytes",
                      (json_int_t)e->table_bytes, "file_bytes", (json_int_t)e->file_bytes, "sent_bytes_per_step",
                      number(r->steps ? (double)e->sent_bytes / (double)r->steps : 0), "peak_bytes", (json_int_t)e->peak_bytes,
-                     "peak_resident_bytes", (json_int_t)e->peak_resident, "clamped_ids", (json_int_t)e->clamped, "time_shares", shares);
+                     "peak_resident_bytes", (json_int_t)e->peak_resident, "clamped_ids", (json_int_t)e->clamped, "time_shares",
+                     shares_json(e->seconds, r->total_s));
 }
 
 dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes, int64_t clamped)
@@ -274,10 +303,9 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
     TRY(dlrm_comm_agree(s->comm, dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all), NULL));
     dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);
     if (s->comm->rank == 0) {
-        int64_t kept = r->steps < r->capacity ? r->steps : r->capacity;
         json_t *ranks = json_array();
-        qsort(r->step_ms, (size_t)kept, sizeof *r->step_ms, by_value);
-        double median = quantile(r, 0.5), p95 = quantile(r, 0.95);
+        double median, p95;
+        quantiles(r, r->steps, &median, &p95);
         for (int p = 0; p < s->comm->ranks; p++) json_array_append_new(ranks, rank_json(r, p, &all[p]));
         end_lines(r, why, all, median, p95);
         write_event(r, json_pack("{s:s,s:s,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "end", "why", why, "steps", (json_int_t)r->steps,

@@ -189,7 +189,8 @@ class Log(fixture.RunTest):
         self.assertEqual([e["step"] for e in log if e["event"] == "step"], [3, 6, 9, 12, 15, 16])
         self.assertEqual([e["step"] for e in log if e["event"] == "eval"], [5, 8, 10, 15, 16])
         whole = {"step": ["step"], "eval": ["step", "samples"], "end": ["steps", "samples"], "start": ["ranks", "batch_size", "steps"]}
-        numbers = {"step": ["loss", "loss_mean", "step_ms", "samples_per_s", "lr", "lr_embedding", "data_wait_ms"],
+        numbers = {"step": ["loss", "loss_mean", "step_ms", "step_ms_median", "step_ms_p95", "samples_per_s", "lr", "lr_embedding",
+                            "data_wait_ms"],
                    "eval": ["auc", "loss"], "end": ["step_ms_median", "step_ms_p95", "samples_per_s"], "start": []}
         for e in log:
             for name in whole[e["event"]]:
@@ -205,7 +206,12 @@ class Log(fixture.RunTest):
         for name in ("peak_bytes", "peak_resident_bytes"):
             self.assertTrue(all(r[name] > 0 for r in end["per_rank"]))
         self.assertEqual((end["steps"], end["samples"], end["why"]), (16, 240, "finished"))
-        self.assertLessEqual(end["step_ms_median"], end["step_ms_p95"])
+        phases = {"data_wait", "lookup", "exchange", "mlp", "interaction", "update"}
+        for e in [e for e in log if e["event"] == "step"] + [end]:
+            self.assertLessEqual(e["step_ms_median"], e["step_ms_p95"])
+            shares = e["time_shares"] if e is not end else e["per_rank"][0]["time_shares"]
+            self.assertEqual(set(shares), phases)
+            self.assertTrue(all(0 <= v <= 1 for v in shares.values()) and 0 < sum(shares.values()) < 1.05, e)
         self.assertEqual({(e["lr"], e["lr_embedding"]) for e in log if e["event"] == "step"}, {(0.05, 0.1)})
 
     def test_losses(self):
