@@ -1,126 +1,182 @@
 #!/usr/bin/env python3
-"""Step times of the trainer on GPUs, on made-up rows: MLPerf DLRM v1 and DLRM-DCNv2, Merlin's Tiny and Small models.
+"""Step times of the trainer on GPUs: MLPerf DLRM v1 and DLRM-DCNv2, Merlin's Tiny and Small models.
 
-  bench_gpu.py TRAINER [--gpus 1,2] [--only TEXT] [--steps N] [--override KEY=VALUE ...]
+  bench_gpu.py TRAINER [--gpus 1,2] [--only TEXT,TEXT] [--steps N] [--json FILE] [--override KEY=VALUE ...]
 
-For each workload prints the median and 95th percentile of the step time, samples/s, peak device time by phase (shares of
-rank 0's compute queue), and how that compares to the floor of the hardware (bytes over 4.3 TB/s, arithmetic over 790
-TFLOP/s for bf16 and 400 for TF32). One process a GPU, started with mpirun where there are several.
+Every run has two windows of N steps; the figures are the second's, when the generator has made its batches and everything is
+warm: median and 95th percentile of the step, samples/s, and for each phase its time on rank 0's compute queue and what it achieves:
+products in TFLOP/s, tables and interaction in TB/s, the exchange in GB/s a direction over the time that it is waited for. Bytes are
+those that have to move: ids and sorting are not counted, different rows of a batch once. The floor is the larger of arithmetic at
+790 TFLOP/s (bf16; TF32 400, fp32 67) and table bytes, without counting a row once, at 4.3 TB/s, over the number of GPUs.
+
+With --device cpu --rows 1000 --batch 256 it runs anywhere, which proves the program and measures nothing.
 """
 import argparse
-import collections
 import json
 import os
-import subprocess
+import shutil
 import sys
 import tempfile
 
-CRITEO = [39884406, 39043, 17289, 7420, 20263, 3, 7120, 1543, 63, 38532951, 2953546, 403346, 10, 2208, 11938, 155, 4, 976, 14, 39979771,
-          25641295, 39664984, 585935, 12972, 108, 36]
-# DLRM-DCNv2's tables and their ids a sample
-DCNV2 = [40000000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 40000000, 3067956, 405282, 10, 2209, 11938, 155, 4, 976, 14, 40000000,
-         40000000, 40000000, 590152, 12973, 108, 36]
-HOTNESS = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]
-# (tables, hotness of the inputs that share one, rows, width)
-TINY = ([(1, [1, 10], 10000, 8), (1, [1, 10], 1000000, 16), (1, [1, 10], 25000000, 16), (1, [1], 25000000, 16), (16, [1], 10, 8),
-         (10, [1], 1000, 8), (4, [1], 10000, 8), (2, [1], 100000, 16), (19, [1], 1000000, 16)], [256, 128])
-SMALL = ([(5, [1, 30], 10000, 16), (3, [1, 30], 4000000, 32), (1, [1, 30], 50000000, 32), (1, [1], 50000000, 32), (30, [1], 10, 16),
-          (30, [1], 1000, 16), (5, [1], 10000, 16), (5, [1], 100000, 32), (27, [1], 4000000, 32)], [512, 256, 128])
+import numpy as np
 
+import gpu_runs as runs
 
-def merlin(model):
-    groups, mlp = model
-    tables = [{"count": n, "rows": rows, "dim": dim, "hotness": hotness} for n, hotness, rows, dim in groups]
-    adagrad = {"name": "adagrad", "learning_rate": 0.01, "initial_accumulator": 0.1, "epsilon": 1e-7}
-    return {"model": {"dense_features": 10, "embedding_dim": 16, "bottom_mlp": [], "interaction": "cat", "top_mlp": mlp + [1], "tables": tables},
-            "optimizer": {"dense": adagrad, "embedding": adagrad}, "data": {"synthetic": {"dense": "uniform"}}}
+RATES = {"bf16": 790e12, "fp16": 790e12, "tf32": 400e12, "fp32": 67e12}  # FLOP/s of an H200, as reached
+COPY = 4.3e12  # bytes/s
 
-
-def mlperf():
-    sgd = {"name": "sgd", "learning_rate": 1.0}
-    return {"model": {"dense_features": 13, "embedding_dim": 128, "bottom_mlp": [512, 256, 128], "interaction": "dot",
-                      "top_mlp": [1024, 1024, 512, 256, 1], "tables": [{"rows": n} for n in CRITEO]},
-            "optimizer": {"dense": sgd, "embedding": sgd}, "data": {"synthetic": {}}}
-
-
-def dcnv2(optimizer):
-    """Adagrad's state is as large as the tables: 209 GB in all, for two GPUs at least; rowwise it is next to nothing."""
-    dense = {"name": "adagrad", "learning_rate": 0.004, "epsilon": 1e-8}
-    return {"model": {"dense_features": 13, "embedding_dim": 128, "bottom_mlp": [512, 256, 128], "interaction": "dcn",
-                      "cross": {"layers": 3, "rank": 512}, "top_mlp": [1024, 1024, 512, 256, 1],
-                      "tables": [{"rows": n, "hotness": h} for n, h in zip(DCNV2, HOTNESS)]},
-            "optimizer": {"dense": dense, "embedding": dict(dense, name=optimizer)}, "data": {"synthetic": {}}}
-
-
-# batch: by number of GPUs; asked: ms by number of GPUs, where there is a target; floors of one GPU in ms: arithmetic, memory
-Workload = collections.namedtuple("Workload", "name make precision alpha batch asked arithmetic memory")
-SAME = {1: 65536, 2: 65536}
-EACH = {1: 8192, 2: 16384, 4: 32768, 8: 65536}  # as the published runs: 8192 a GPU
-PER_GPU = 8192 / 2.75e3  # ms of a step at 2.75 M samples/s a GPU
+# asked: ms of a step by number of GPUs; gpus: other numbers to measure (1 where nothing is said); per_gpu: samples a GPU, in place of
+# the batch of all; wait: asked share of a step, at most; files: read, not made up; beside: the workload that this one is compared with.
+PUBLISHED = 8192 / 2.75e3  # ms of a step at 2.75 M samples/s a GPU
 WORKLOADS = [
-    Workload("mlperf bf16 alpha 0", mlperf, "bf16", 0, SAME, {1: 3.4, 2: 2.1}, 1.20, 0.61),
-    Workload("mlperf bf16 alpha 1.05", mlperf, "bf16", 1.05, SAME, {1: 3.4, 2: 2.1}, 1.20, 0.61),
-    Workload("mlperf tf32 alpha 1.05", mlperf, "tf32", 1.05, {1: 65536}, {1: 7.0}, 2.37, 0.61),
-    Workload("mlperf fp32 alpha 1.05", mlperf, "fp32", 1.05, {1: 65536}, {}, None, 0.61),
-    Workload("merlin tiny bf16", lambda: merlin(TINY), "bf16", 1.05, SAME, {1: 1.6, 2: 1.2}, None, 0.32),
-    Workload("merlin small bf16", lambda: merlin(SMALL), "bf16", 1.05, SAME, {1: 7.0, 2: 4.5}, None, 2.60),
-    Workload("dcnv2 rowwise bf16 alpha 0", lambda: dcnv2("rowwise_adagrad"), "bf16", 0, EACH, {}, 1.00, 0.63),
-    Workload("dcnv2 bf16 alpha 0", lambda: dcnv2("adagrad"), "bf16", 0, {k: EACH[k] for k in (2, 4, 8)},
-             {2: PER_GPU, 4: PER_GPU, 8: PER_GPU}, 1.00, 1.04),
-    Workload("dcnv2 bf16 alpha 1.05", lambda: dcnv2("adagrad"), "bf16", 1.05, {k: EACH[k] for k in (2, 4, 8)},
-             {2: PER_GPU, 4: PER_GPU, 8: PER_GPU}, 1.00, 1.04)]
+    dict(name="mlperf bf16 alpha 0", model=runs.mlperf, precision="bf16", alpha=0, asked={1: 3.4, 2: 2.1}),
+    dict(name="mlperf bf16", model=runs.mlperf, precision="bf16", asked={1: 3.4, 2: 2.1}),
+    dict(name="mlperf bf16 deterministic", model=runs.mlperf, precision="bf16", deterministic=True, beside="mlperf bf16", gpus=[1, 2]),
+    dict(name="mlperf bf16 files", model=runs.mlperf, precision="bf16", files=True, asked={1: 3.4}, wait=0.02),
+    dict(name="mlperf tf32", model=runs.mlperf, precision="tf32", asked={1: 7.0}),
+    dict(name="mlperf fp32", model=runs.mlperf, precision="fp32"),
+    dict(name="tiny bf16", model=runs.tiny, precision="bf16", asked={1: 1.6, 2: 1.2}),
+    dict(name="tiny bf16 deterministic", model=runs.tiny, precision="bf16", deterministic=True, beside="tiny bf16"),
+    dict(name="small bf16", model=runs.small, precision="bf16", asked={1: 7.0, 2: 4.5}),
+    dict(name="dcnv2 rowwise bf16 alpha 0", model=runs.dcnv2_rowwise, precision="bf16", alpha=0, per_gpu=8192, gpus=[1, 2, 4, 8]),
+    dict(name="dcnv2 bf16 alpha 0", model=runs.dcnv2, precision="bf16", alpha=0, per_gpu=8192, asked=dict.fromkeys((2, 4, 8), PUBLISHED)),
+    dict(name="dcnv2 bf16", model=runs.dcnv2, precision="bf16", per_gpu=8192, asked=dict.fromkeys((2, 4, 8), PUBLISHED)),
+]
 
 
-def measure(args, gpus, w, folder):
-    config = w.make()
-    config["device"] = "cuda"
-    config["train"] = {"batch_size": w.batch[gpus], "steps": args.steps, "precision": w.precision}
-    config["data"]["format"] = "synthetic"
-    config["data"]["synthetic"].update({"alpha": w.alpha, "batches": args.batches, "labels": "random"})
+def numbers_of_gpus(work):
+    return set(work.get("asked", {})) | set(work.get("gpus", [])) or {1}
+
+
+def make_files(args, config, alpha, folder):
+    """The training split of a split-binary folder with rows of this model: int32 ids, float16 dense values."""
+    rng, n, rows = np.random.default_rng(1), config["model"]["dense_features"], args.file_rows
+    tables = config["model"]["tables"]
+    dense, cats = ["d%d" % k for k in range(n)], ["c%d" % k for k in range(len(tables))]
+    os.makedirs(os.path.join(folder, "train"))
+    np.exp(rng.standard_normal((rows, n), dtype=np.float32)).astype("<f2").tofile(os.path.join(folder, "train", "dense.bin"))
+    (rng.random(rows) < 0.25).astype("u1").tofile(os.path.join(folder, "train", "label.bin"))
+    for name, table in zip(cats, tables):
+        runs.power_law_ids(rng, table["rows"], alpha, rows).astype("<i4").tofile(os.path.join(folder, "train", name + ".bin"))
+    chunks = [(dense, "dense"), (["label"], "label")] + [([name], name) for name in cats]
+    features = {"label": {"dtype": "bool"}}
+    features.update({name: {"dtype": "float16"} for name in dense})
+    features.update({name: {"dtype": "int32", "cardinality": table["rows"]} for name, table in zip(cats, tables)})
+    spec = {"channel_spec": {"categorical": cats, "label": ["label"], "numerical": dense}, "feature_spec": features, "metadata": {},
+            "source_spec": {"train": [{"type": "split_binary", "features": names, "files": ["train/%s.bin" % f]} for names, f in chunks]}}
+    with open(os.path.join(folder, "feature_spec.yaml"), "w") as f:
+        json.dump(spec, f)
+    return folder
+
+
+def configure(args, work, gpus, folder):
+    config, alpha = work["model"](args.rows), work.get("alpha", 1.05)
+    config["device"] = args.device
+    batch = work["per_gpu"] * gpus if "per_gpu" in work else 65536
+    config["train"] = {"batch_size": args.batch or batch, "steps": 2 * args.steps, "deterministic": work.get("deterministic", False),
+                       "precision": work["precision"] if args.device == "cuda" else "fp32"}
     config["eval"] = {"every_epoch": False}
-    config["log"] = {"every_steps": args.steps // 2, "jsonl": os.path.join(folder, "run.jsonl"), "progress": False}
-    path = os.path.join(folder, "config.yaml")
-    with open(path, "w") as f:
-        json.dump(config, f)  # JSON is YAML
-    command = (["mpirun", "-n", str(gpus), "--bind-to", "none"] if gpus > 1 else []) + [args.trainer, path] + args.override
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
-    if done.returncode != 0:
-        print("%-26s %d GPU: FAILED, exit status %d\n%s" % (w.name, gpus, done.returncode, done.stdout[-1500:]))
-        return None
-    with open(config["log"]["jsonl"]) as f:
-        return [json.loads(line) for line in f if '"event":"end"' in line][0]
+    config["log"] = {"every_steps": args.steps, "progress": False}
+    if work.get("files"):
+        config["data"] = {"format": "split_binary", "path": make_files(args, config, alpha, os.path.join(folder, "data"))}
+    else:
+        config["data"]["synthetic"].update({"alpha": alpha, "batches": args.batches})
+    return config, alpha
+
+
+def costs(config, alpha, gpus):
+    """What one GPU does in a step, by phase: (FLOP or bytes, the unit of a tera of them a second); and the floor in s."""
+    model, B, precision = config["model"], config["train"]["batch_size"], config["train"]["precision"]
+    act, state = (2 if precision in ("bf16", "fp16") else 4), config["optimizer"]["embedding"]["name"] == "adagrad"
+    inputs = runs.inputs_of(config)
+    pooled, rows = sum(dim for _, dim, _ in inputs), sum(h * dim for _, dim, h in inputs)
+    different = 0.0
+    for t in model["tables"]:
+        hotness = t.get("hotness", 1)
+        draws = B * (sum(hotness) if isinstance(hotness, list) else hotness)
+        different += t.get("count", 1) * t.get("dim", model["embedding_dim"]) * runs.distinct_rows(t["rows"], alpha, draws)
+    bottom, vectors = model["bottom_mlp"], len(inputs) + 1
+    width = bottom[-1] if bottom else model["dense_features"]
+    all_vectors = pooled + width
+    x = width + vectors * (vectors - 1) // 2 if model["interaction"] == "dot" else all_vectors
+    layers = list(zip([model["dense_features"]] + bottom, bottom)) + list(zip([x] + model["top_mlp"], model["top_mlp"]))
+    flop = 6.0 * sum(i * o for i, o in layers) - (2.0 * layers[0][0] * layers[0][1] if bottom else 0)
+    cross = 12.0 * model["cross"]["layers"] * model["cross"]["rank"] * x if model["interaction"] == "dcn" else 0
+    moved = B * act * (3 * all_vectors + 2 * x if model["interaction"] == "dot" else 4 * x)
+    floor = max(B * (flop + cross) / RATES[precision], B * rows * 4 * (3 + 2 * state) / COPY)
+    did = {"mlp": (B * flop, "TFLOP/s"), "lookup": (B * (rows * 4 + pooled * act), "TB/s"),
+           "update": (B * rows * act + different * 8 * (1 + state), "TB/s"),
+           "interaction": (B * cross, "TFLOP/s") if cross else (moved, "TB/s")}
+    return {phase: (amount / gpus, unit) for phase, (amount, unit) in did.items()}, floor / gpus
+
+
+def phase_line(step, did, sent):
+    """Of a step's phases: time, share, and what was achieved in it."""
+    parts, rest = [], 1.0
+    did = dict(did, exchange=(1e3 * sent, "GB/s"))
+    for phase, share in step["time_shares"].items():
+        ms, (amount, unit) = step["step_ms"] * share, did.get(phase, (0, ""))
+        rest -= share
+        parts.append("%s %.3f ms (%.1f %%)%s" % (phase, ms, 100 * share, " %.4g %s" % (amount / ms * 1e-9, unit) if amount and ms > 0 else ""))
+    return "    " + ", ".join(parts) + ", other %.1f %%" % (100 * max(rest, 0))
+
+
+def measure(args, work, gpus, medians):
+    """Runs one workload and prints its lines; the figures for --json."""
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 2 << 30 else None
+    with tempfile.TemporaryDirectory(prefix="dlrm_bench_", dir=memory if work.get("files") else None) as folder:
+        config, alpha = configure(args, work, gpus, folder)
+        events = runs.finish(runs.start(args.trainer, config, folder, gpus, args.override), 300)
+    step, end = runs.of_kind(events, "step")[-1], runs.of_kind(events, "end")[0]
+    did, floor = costs(config, alpha, gpus)
+    batch = config["train"]["batch_size"]
+    ms, wait, verdicts = step["step_ms_median"], step["data_wait_ms"] / step["step_ms"], []
+    line = "%-26s %d GPU  batch %d  median %6.3f ms  p95 %6.3f  %6.2f M samples/s  floor %.2f (%.1fx)  data wait %.1f %%" % (
+        work["name"], gpus, batch, ms, step["step_ms_p95"], batch / ms * 1e-3, 1e3 * floor, ms / (1e3 * floor), 100 * wait)
+    for got, most, text in [(ms, work.get("asked", {}).get(gpus), "asked %.2f ms"), (wait, work.get("wait"), "asked wait %.2f")]:
+        if most is not None:
+            verdicts.append("%s: %s" % (text % most, "reached" if got <= most else "MISSED"))
+    beside = medians.get((work.get("beside"), gpus))
+    if beside:
+        verdicts.append("%.2f times %s" % (ms / beside, work["beside"]))
+    print("  ".join([line] + verdicts))
+    print(phase_line(step, did, end["per_rank"][0]["sent_bytes_per_step"]), flush=True)
+    medians[(work["name"], gpus)] = ms
+    return {"name": work["name"], "gpus": gpus, "ms": ms, "p95": step["step_ms_p95"], "batch": batch, "verdicts": verdicts}
 
 
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("trainer")
     p.add_argument("--gpus", default="1")
-    p.add_argument("--only", default="")
-    p.add_argument("--steps", type=int, default=60)
+    p.add_argument("--only", default="", help="workloads whose name begins with one of these texts")
+    p.add_argument("--steps", type=int, default=100, help="of a window")
     p.add_argument("--batches", type=int, default=6)
+    p.add_argument("--batch", type=int, help="of all workloads")
+    p.add_argument("--rows", type=int, help="of a table, at most")
+    p.add_argument("--file-rows", type=int, default=2000000)
+    p.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    p.add_argument("--json", help="file for the figures")
     p.add_argument("--override", action="append", default=[])
     args = p.parse_args()
-    failed = 0
+    args.trainer = os.path.abspath(args.trainer)
+    results, failed, medians = [], 0, {}
     for gpus in [int(x) for x in args.gpus.split(",")]:
-        for w in WORKLOADS:
-            if args.only not in w.name or gpus not in w.batch:
+        for work in WORKLOADS:
+            wanted = any(work["name"].startswith(text) for text in args.only.split(","))
+            if not wanted or gpus not in numbers_of_gpus(work):
                 continue
-            with tempfile.TemporaryDirectory(prefix="dlrm_bench_") as folder:
-                end = measure(args, gpus, w, folder)
-            if end is None:
+            try:
+                results.append(measure(args, work, gpus, medians))
+            except runs.Failed as e:
+                print("%-26s %d GPU  FAILED: %s" % (work["name"], gpus, e), flush=True)
                 failed += 1
-                continue
-            ms = end["step_ms_median"]
-            line = "%-26s %d GPU  batch %6d  median %6.3f ms  p95 %6.3f  %6.2f M samples/s" % (
-                w.name, gpus, w.batch[gpus], ms, end["step_ms_p95"], w.batch[gpus] / ms * 1e-3)
-            if gpus in w.asked:
-                line += "  asked %.2f: %s" % (w.asked[gpus], "reached" if ms <= w.asked[gpus] else "MISSED")
-            if gpus == 1:
-                floor = max(w.arithmetic or 0, w.memory)
-                line += "  floor %.2f (%.1fx)" % (floor, ms / floor)
-            print(line)
-            print("    " + ", ".join("%s %.1f %%" % (k, 100 * v) for k, v in end["per_rank"][0]["time_shares"].items()), flush=True)
-    return 1 if failed else 0
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(results, f)
+    missed = sum("MISSED" in v for r in results for v in r["verdicts"])
+    print("%d workloads, %d failed, %d asked figures missed" % (len(results), failed, missed))
+    return 1 if failed or not results else 0
 
 
 if __name__ == "__main__":

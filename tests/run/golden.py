@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """One golden case through the trainer.
 
-  golden.py TRAINER CASE [--ranks 1,2,3,4] [--bits 7]
+  golden.py TRAINER CASE [--ranks 1,2,3,4] [--bits 7] [--device auto]
 
 On each number of ranks, deterministic mode off and on: losses, learning rates, evaluation and final weights within the
 case's tolerances of the float64 results. And bits: deterministic mode gives the same losses and the same bytes of
@@ -20,8 +20,8 @@ import launch  # noqa: E402
 
 
 class Runner:
-    def __init__(self, trainer, case):
-        self.trainer, self.case, self.failures, self.count = trainer, case, [], 0
+    def __init__(self, trainer, case, device):
+        self.trainer, self.case, self.device, self.failures, self.count = trainer, case, device, [], 0
         self.folder = tempfile.TemporaryDirectory(prefix="dlrm_golden_")
         as_run.make(case, self.folder.name)
 
@@ -33,7 +33,7 @@ class Runner:
         self.count += 1
         tag = "run%d" % self.count
         what = "%d rank(s), deterministic %s%s" % (ranks, deterministic, "".join(", " + o for o in overrides))
-        done = launch.train(self.trainer, ranks, ["config.yaml", "train.deterministic=%s" % str(deterministic).lower(),
+        done = launch.train(self.trainer, ranks, ["config.yaml", "device=" + self.device, "train.deterministic=%s" % str(deterministic).lower(),
                             "log.jsonl=%s.jsonl" % tag, "checkpoint.export=%s" % tag, *overrides],
                             self.folder.name, threads=2 if ranks <= 2 else 1)
         if done.returncode != 0:
@@ -82,9 +82,10 @@ def main():
     p.add_argument("case")
     p.add_argument("--ranks", default="1,2,3,4")
     p.add_argument("--bits", default="7")
+    p.add_argument("--device", default="auto")
     args = p.parse_args()
     ranks, more = [[int(x) for x in text.split(",") if x] for text in (args.ranks, args.bits)]
-    r = Runner(os.path.abspath(args.trainer), as_run.Case(args.case))
+    r = Runner(os.path.abspath(args.trainer), as_run.Case(args.case), args.device)
     default = {n: r.run(n, False) for n in ranks}
     pinned = {n: r.run(n, True) for n in ranks}
     worst = {}
