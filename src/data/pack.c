@@ -1,0 +1,97 @@
+#include "data/pack.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+int dlrm_pack_width(int64_t rows)
+{
+    int width = 1;
+    while (width < 4 && (rows - 1) >> 8 * width) width++;
+    return width;
+}
+
+#define NARROW(type)                                                            \
+    for (int64_t i = 0; i < n; i++) {                                           \
+        type v = (type)ids[i];                                                  \
+        memcpy((char *)out + i * (int64_t)sizeof v, &v, sizeof v);              \
+    }
+#define WIDEN(type)                                                             \
+    for (int64_t i = 0; i < n; i++) {                                           \
+        type v;                                                                 \
+        memcpy(&v, (const char *)in + i * (int64_t)sizeof v, sizeof v);         \
+        ids[i] = v;                                                             \
+    }
+
+void dlrm_pack_ids(const uint32_t *restrict ids, int64_t n, int width, void *restrict out)
+{
+    unsigned char *to = out;
+    switch (width) {
+    case 1:
+        NARROW(uint8_t)
+        break;
+    case 2:
+        NARROW(uint16_t)
+        break;
+    case 3:
+        for (int64_t i = 0; i < n; i++, to += 3) memcpy(to, &ids[i], 3);
+        break;
+    default:
+        memcpy(out, ids, (size_t)n * sizeof *ids);
+    }
+}
+
+void dlrm_unpack_ids(const void *restrict in, int64_t n, int width, uint32_t *restrict ids)
+{
+    const unsigned char *from = in;
+    switch (width) {
+    case 1:
+        WIDEN(uint8_t)
+        break;
+    case 2:
+        WIDEN(uint16_t)
+        break;
+    case 3:
+        for (int64_t i = 0; i < n; i++, from += 3) ids[i] = (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
+        break;
+    default:
+        memcpy(ids, in, (size_t)n * sizeof *ids);
+    }
+}
+
+dlrm_status dlrm_pack_open(const dlrm_model_spec *spec, int ranks, const bool *wanted_by, dlrm_pack *p)
+{
+    const int J = spec->n_inputs;
+    int64_t at = 0;
+    *p = (dlrm_pack){.ranks = ranks};
+    for (int64_t k = 0; k < (int64_t)ranks * J; k++) p->n_items += wanted_by[k];
+    TRY(dlrm_alloc(p->n_items, sizeof *p->items, "the exchange of ids", &p->items));
+    TRY(dlrm_alloc(ranks + 1, sizeof *p->rank_at, "the exchange of ids", &p->rank_at));
+    TRY(dlrm_alloc(p->n_items, sizeof *p->of_input, "the exchange of ids", &p->of_input));
+    TRY(dlrm_alloc(J + 1, sizeof *p->input_at, "the exchange of ids", &p->input_at));
+    int n = 0;
+    for (int r = 0; r < ranks; r++) {
+        for (int j = 0; j < J; j++) {
+            if (!wanted_by[(int64_t)r * J + j]) continue;
+            const dlrm_input *in = &spec->inputs[j];
+            int width = dlrm_pack_width(spec->tables[in->table].rows);
+            p->items[n++] = (dlrm_pack_item){.rank = r, .input = j, .width = width, .at = at};
+            at += (int64_t)in->hotness * width;
+        }
+        p->rank_at[r + 1] = at;
+    }
+    for (int j = 0, k = 0; j < J; j++) {
+        for (int i = 0; i < n; i++)
+            if (p->items[i].input == j) p->of_input[k++] = i;
+        p->input_at[j + 1] = k;
+    }
+    return DLRM_OK;
+}
+
+void dlrm_pack_close(dlrm_pack *p)
+{
+    dlrm_free(&p->items);
+    dlrm_free(&p->rank_at);
+    dlrm_free(&p->of_input);
+    dlrm_free(&p->input_at);
+}
