@@ -50,17 +50,36 @@ static dlrm_status check_run(const dlrm_config *cfg)
     return DLRM_OK;
 }
 
+/* Keys of the formats whose rows lie in files that nothing describes. */
+static dlrm_status check_row_formats(const dlrm_config *cfg)
+{
+    const char *format = dlrm_format_text(cfg->data.format);
+    bool records = cfg->data.format == DLRM_MLPERF_BIN || cfg->data.format == DLRM_HUGECTR_RAW;
+    bool rows = records || cfg->data.format == DLRM_NPY;
+    if (!rows && (cfg->data.train_files || cfg->data.test_files))
+        return dlrm_config_fail(cfg, cfg->data.train_files ? "data.train_files" : "data.test_files",
+                                "found \"%.60s\", expected null: data.format: %s has no such files",
+                                cfg->data.train_files ? cfg->data.train_files : cfg->data.test_files, format);
+    if (!rows && cfg->data.test_part != DLRM_TEST_ALL)
+        return dlrm_config_fail(cfg, "data.test_part", "expected all with data.format: %s; eval.max_samples takes the first rows",
+                                format);
+    if (!records && cfg->data.dense_type != DLRM_DENSE_AUTO)
+        return dlrm_config_fail(cfg, "data.dense_type", "expected auto with data.format: %s, whose %s", format,
+                                rows ? "arrays say what they hold" : "values have a type already");
+    return DLRM_OK;
+}
+
 static dlrm_status check_data(const dlrm_config *cfg)
 {
     bool synthetic = cfg->data.format == DLRM_SYNTHETIC;
     if (!synthetic && !cfg->data.path)
         return dlrm_config_fail(cfg, "data.path", "missing, but format: %s needs it",
                                 dlrm_format_text(cfg->data.format));
-    if (synthetic && cfg->model.tables_from_dataset)
+    if (cfg->data.format != DLRM_SPLIT_BINARY && cfg->model.tables_from_dataset)
         return dlrm_config_fail(cfg, "model.tables",
-                                "found \"from_dataset\", but data.format: synthetic has no data that "
-                                "could say; expected a list");
-    return DLRM_OK;
+                                "found \"from_dataset\", but data.format: %s has no description that "
+                                "could say; expected a list", dlrm_format_text(cfg->data.format));
+    return check_row_formats(cfg);
 }
 
 dlrm_status dlrm_config_check(dlrm_config *cfg)

@@ -19,6 +19,9 @@ typedef enum dlrm_strategy {
     DLRM_MEMORY_OPTIMIZED
 } dlrm_strategy;
 typedef enum dlrm_format { DLRM_SPLIT_BINARY, DLRM_MLPERF_BIN, DLRM_NPY, DLRM_HUGECTR_RAW, DLRM_SYNTHETIC } dlrm_format;
+typedef enum dlrm_index_check { DLRM_INDEX_ERROR, DLRM_INDEX_CLAMP, DLRM_INDEX_MODULO } dlrm_index_check;
+typedef enum dlrm_test_part { DLRM_TEST_ALL, DLRM_TEST_FIRST_HALF, DLRM_TEST_SECOND_HALF } dlrm_test_part;
+typedef enum dlrm_dense_type { DLRM_DENSE_AUTO, DLRM_DENSE_INT32, DLRM_DENSE_FLOAT32 } dlrm_dense_type;
 
 typedef struct dlrm_optimizer_config {
     dlrm_optimizer_name name;
@@ -93,7 +96,10 @@ typedef struct dlrm_config {
         dlrm_format format;
         const char *path;
         bool shuffle;
-        bool clamp; /* index_check: clamp */
+        dlrm_index_check index_check;
+        const char *train_files, *test_files; /* row formats: patterns, or NULL */
+        dlrm_test_part test_part;             /* row formats */
+        dlrm_dense_type dense_type;           /* of records */
         struct {
             double alpha;
             int64_t batches;

@@ -98,12 +98,23 @@ static const dlrm_key_name strategies[] = {{"auto", DLRM_STRATEGY_AUTO, BUILT},
                                            {"memory_optimized", DLRM_MEMORY_OPTIMIZED, BUILT},
                                            {NULL, 0, NULL}};
 static const dlrm_key_name formats[] = {{"split_binary", DLRM_SPLIT_BINARY, BUILT},
-                                        {"mlperf_bin", DLRM_MLPERF_BIN, NOT_BUILT},
-                                        {"npy", DLRM_NPY, NOT_BUILT},
-                                        {"hugectr_raw", DLRM_HUGECTR_RAW, NOT_BUILT},
+                                        {"mlperf_bin", DLRM_MLPERF_BIN, BUILT},
+                                        {"npy", DLRM_NPY, BUILT},
+                                        {"hugectr_raw", DLRM_HUGECTR_RAW, BUILT},
                                         {"synthetic", DLRM_SYNTHETIC, BUILT},
                                         {NULL, 0, NULL}};
-static const dlrm_key_name index_checks[] = {{"error", false, BUILT}, {"clamp", true, BUILT}, {NULL, 0, NULL}};
+static const dlrm_key_name index_checks[] = {{"error", DLRM_INDEX_ERROR, BUILT},
+                                             {"clamp", DLRM_INDEX_CLAMP, BUILT},
+                                             {"modulo", DLRM_INDEX_MODULO, BUILT},
+                                             {NULL, 0, NULL}};
+static const dlrm_key_name test_parts[] = {{"all", DLRM_TEST_ALL, BUILT},
+                                           {"first_half", DLRM_TEST_FIRST_HALF, BUILT},
+                                           {"second_half", DLRM_TEST_SECOND_HALF, BUILT},
+                                           {NULL, 0, NULL}};
+static const dlrm_key_name dense_types[] = {{"auto", DLRM_DENSE_AUTO, BUILT},
+                                            {"int32", DLRM_DENSE_INT32, BUILT},
+                                            {"float32", DLRM_DENSE_FLOAT32, BUILT},
+                                            {NULL, 0, NULL}};
 static const dlrm_key_name dense_values[] = {{"lognormal", true, BUILT}, {"uniform", false, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name label_sources[] = {{"planted", true, BUILT}, {"random", false, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name resumes[] = {{"auto", 0, BUILT}, {"never", 0, BUILT}, {NULL, 0, NULL}};
@@ -251,12 +262,29 @@ static const dlrm_key config_keys[] = {
 
     SECTION("data", "Where rows come from."),
     NAME("data.format", data.format, REQUIRED, formats,
-         "split_binary: a file per feature, described by feature_spec.yaml or model_size.json. synthetic: made up."),
+         "split_binary: a file per feature, described by feature_spec.yaml or model_size.json. mlperf_bin, hugectr_raw: "
+         "files of records. npy: torchrec's arrays, three files a day. synthetic: made up. docs/data.md describes each."),
     TEXT("data.path", data.path, "null", "a path", "Folder of the data; required unless synthetic.", OR_NULL(0)),
+    TEXT("data.train_files", data.train_files, "null", "names",
+         "mlperf_bin, hugectr_raw, npy: the training files in data.path, in order: names separated by commas, in which * "
+         "and ? stand for any text and character; those of one pattern go by their numbers. npy: the names' part before "
+         "_labels.npy. null: *_train.bin or train_data.bin; npy: all of day_* but the test files.",
+         OR_NULL(0)),
+    TEXT("data.test_files", data.test_files, "null", "names",
+         "The same of the test split. null: *_test.bin or test_data.bin; npy: the last of several day_*. None of these: "
+         "no test split.",
+         OR_NULL(0)),
+    NAME("data.test_part", data.test_part, "all", test_parts,
+         "mlperf_bin, hugectr_raw, npy: which rows of the test files are the test split. first_half, rounded up: of "
+         "Criteo's last day what MLPerf scores."),
+    NAME("data.dense_type", data.dense_type, "auto", dense_types,
+         "What the dense values of mlperf_bin and hugectr_raw are: int32 counts x, which stand for ln(x + 1), or float32, "
+         "used as they are. auto: as the values look; an error where that is not clear."),
     BOOL("data.shuffle", data.shuffle, "false", "Another order of the training rows in every epoch.",
          .missing = NOT_BUILT),
-    NAME("data.index_check", data.clamp, "error", index_checks,
-         "An id outside its table: error stops the run; clamp takes row 0 and counts it in the log."),
+    NAME("data.index_check", data.index_check, "error", index_checks,
+         "An id outside its table: error stops the run; clamp takes row 0 and counts it in the log; modulo takes the id "
+         "modulo the table's rows (a negative one stops the run)."),
     SECTION("data.synthetic", "For format: synthetic."),
     FLOAT("data.synthetic.alpha", data.synthetic.alpha, "1.05", 0, 8, "1", "Power law of the ids. 0: uniform."),
     INT("data.synthetic.batches", data.synthetic.batches, "10", 1, 0x1p31, "batches", "Distinct batches, an epoch."),

@@ -149,3 +149,11 @@ void dlrm_stream(void *to, const void *from, int64_t n)
     memcpy(to, from, (size_t)n * 4);
 }
 #endif
+
+bool dlrm_convert_outside(dlrm_index_check check, int64_t id, int64_t rows, uint32_t *out, int64_t *clamped)
+{
+    if (check == DLRM_INDEX_ERROR || (check == DLRM_INDEX_MODULO && id < 0)) return false;
+    *out = check == DLRM_INDEX_MODULO ? (uint32_t)(id % rows) : 0;
+    *clamped += check == DLRM_INDEX_CLAMP;
+    return true;
+}

@@ -3,6 +3,7 @@
  * may be the same memory where the types are as wide. The loops are plain so that compilers vectorise them, check
  * included. */
 #pragma once
+#include "config/config.h"
 #include "config/feature_spec.h"
 
 /* int8 … int64; valid: 0 <= id < rows, rows <= DLRM_MAX_ROWS. */
@@ -15,3 +16,5 @@ bool dlrm_convert_dense(dlrm_elem from, const void *in, int64_t n, float *out);
 bool dlrm_convert_labels(dlrm_elem from, const void *in, int64_t n, float *out);
 /* Copies n values of 4 bytes past the caches, to memory that is not read soon. Both aligned to 16 bytes. */
 void dlrm_stream(void *to, const void *from, int64_t n);
+/* What data.index_check makes of an id outside its table of `rows`; false: it must not be. Counts the clamped. */
+bool dlrm_convert_outside(dlrm_index_check check, int64_t id, int64_t rows, uint32_t *out, int64_t *clamped);

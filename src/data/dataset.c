@@ -2,12 +2,22 @@
 #include "data/source.h"
 
 #include "base/mem.h"
+#include "base/tree.h"
 
 dlrm_epoch dlrm_epoch_of(const dlrm_dataset *d, const dlrm_reader_args *args)
 {
     int64_t rows = d->rows[args->split];
     if (args->max_rows > 0 && args->max_rows < rows) rows = args->max_rows;
     return (dlrm_epoch){rows, rows / args->batch_size + (rows % args->batch_size != 0)};
+}
+
+int64_t dlrm_epoch_own(const dlrm_dataset *d, const dlrm_reader_args *a)
+{
+    dlrm_epoch epoch = dlrm_epoch_of(d, a);
+    int64_t full = epoch.rows / a->batch_size, begin, own, last;
+    dlrm_cut_samples(a->batch_size, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &own);
+    dlrm_cut_samples(epoch.rows % a->batch_size, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &last);
+    return full * own + last;
 }
 
 /* The files under the hotness that config and description say together. */
@@ -44,10 +54,14 @@ dlrm_status dlrm_dataset_open(const dlrm_config *cfg, const dlrm_model_spec *spe
     *out = NULL;
     TRY(dlrm_alloc(1, sizeof *d, "a dataset", &d));
     d->spec = spec;
-    d->clamp = cfg->data.clamp;
+    d->check = cfg->data.index_check;
     if (files) {
         d->source = &dlrm_split_binary_source;
         TRY_TO(fail, st, settle_files(d, files));
+    } else if (cfg->data.format == DLRM_MLPERF_BIN || cfg->data.format == DLRM_NPY || cfg->data.format == DLRM_HUGECTR_RAW) {
+        d->source = &dlrm_row_source;
+        TRY_TO(fail, st, dlrm_row_files_open(cfg, spec, &d->row_files));
+        for (int s = 0; s < DLRM_SPLITS; s++) d->rows[s] = d->row_files.split[s].rows;
     } else {
         d->source = &dlrm_synthetic_source;
         TRY_TO(fail, st, dlrm_synthetic_make(cfg, spec, &d->synthetic));
@@ -65,7 +79,13 @@ void dlrm_dataset_close(dlrm_dataset **d)
     if (!*d) return;
     dlrm_synthetic_free(&(*d)->synthetic);
     dlrm_free(&(*d)->files.categorical);
+    dlrm_row_files_close(&(*d)->row_files);
     dlrm_free(d);
+}
+
+bool dlrm_dataset_exchanges(const dlrm_dataset *d)
+{
+    return d->source->packs;
 }
 
 int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split)

@@ -1,7 +1,9 @@
 /* Batches. A dataset has two splits of rows; a reader walks one split in global batches and gives each rank what it
  * needs: labels and dense values of its own samples, and for all samples of the batch the ids of the inputs whose
- * tables it holds (model-parallel input: nothing is exchanged). Sources: split-binary files, or a synthetic generator
- * that makes row r the same on any number of ranks. A reader has a thread that reads, converts and checks ahead. */
+ * tables it holds. Sources: split-binary files, where a rank reads these columns alone, and a synthetic generator that
+ * makes row r the same on any number of ranks (model-parallel input: nothing is exchanged); and row formats, where a rank
+ * reads the rows of its own samples alone, and the ids still have to go where they are wanted (data-parallel input:
+ * train/id_exchange.h). A reader has a thread that reads, converts and checks ahead. */
 #pragma once
 #include "config/spec.h"
 
@@ -19,6 +21,7 @@ typedef struct dlrm_batch {
     float *dense;        /* [own][dense_features] */
     float *labels;       /* [own], 0 or 1 */
     dlrm_ids *inputs;    /* [n_inputs of the model]; only those that the rank holds are filled */
+    void *packed;        /* row formats: ids of own samples, a block for each rank (data/pack.h); `inputs` is empty then */
     int64_t clamped;     /* ids set to row 0 under index_check: clamp, in this batch on this rank */
     dlrm_status status;  /* bad data or a failed read: then every value is valid but meaningless (zeros) */
     char message[1024];
@@ -37,13 +40,16 @@ typedef struct dlrm_reader_args {
     int chunks;
     int rank, ranks;
     const bool *wanted;      /* [n_inputs]: ids needed here */
+    const bool *wanted_by;   /* [ranks][n_inputs]: by each rank; row formats need it until the reader is closed */
 } dlrm_reader_args;
 
-/* Opens and cross-checks the files (split_binary) or sets up the generator (synthetic). spec and files are borrowed until
- * close. files NULL: synthetic. */
+/* Opens and cross-checks the files, or sets up the generator (synthetic). files: the description of split_binary, else
+ * NULL. spec and files are borrowed until close. */
 dlrm_status dlrm_dataset_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_feature_spec *files,
                               dlrm_dataset **out) DLRM_MUST_USE;
 void dlrm_dataset_close(dlrm_dataset **d);
+/* Are ids still to be exchanged (dlrm_batch.packed)? */
+bool dlrm_dataset_exchanges(const dlrm_dataset *d);
 int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split); /* 0: no such split */
 /* Bytes that one rank reads per epoch for these args: what --check predicts; 0 for synthetic; -1: an offsets file cannot
  * be read. */
@@ -57,7 +63,7 @@ void dlrm_reader_close(dlrm_reader **r);
 /* Calls f for each piece of memory that batches may lie in, until one fails; returns its status. */
 dlrm_status dlrm_reader_each_block(dlrm_reader *r, dlrm_status (*f)(void *ctx, void *block, size_t bytes), void *ctx)
     DLRM_MUST_USE;
-/* The next batch, valid until the next call; NULL at the end of the last epoch. *epoch_end: this is an epoch's last.
+/* The next batch, valid until the next call, with row formats until the next but one; NULL at the end of the last epoch. *epoch_end: this is an epoch's last.
  * Bad data is in batch->status, so that all ranks can agree on it. */
 const dlrm_batch *dlrm_reader_next(dlrm_reader *r, bool *epoch_end);
 int64_t dlrm_reader_bytes(const dlrm_reader *r); /* file bytes read so far (of batches handed out) */

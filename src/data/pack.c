@@ -34,7 +34,8 @@ void dlrm_pack_ids(const uint32_t *restrict ids, int64_t n, int width, void *res
         NARROW(uint16_t)
         break;
     case 3:
-        for (int64_t i = 0; i < n; i++, to += 3) memcpy(to, &ids[i], 3);
+        for (int64_t i = 0; i < n - 1; i++, to += 3) memcpy(to, &ids[i], 4); /* the next one covers the fourth byte */
+        if (n > 0) memcpy(to, &ids[n - 1], 3);
         break;
     default:
         memcpy(out, ids, (size_t)n * sizeof *ids);
@@ -52,7 +53,11 @@ void dlrm_unpack_ids(const void *restrict in, int64_t n, int width, uint32_t *re
         WIDEN(uint16_t)
         break;
     case 3:
-        for (int64_t i = 0; i < n; i++, from += 3) ids[i] = (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
+        for (int64_t i = 0; i < n - 1; i++, from += 3) {
+            memcpy(&ids[i], from, 4);
+            ids[i] &= 0xFFFFFF;
+        }
+        if (n > 0) ids[n - 1] = (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16;
         break;
     default:
         memcpy(ids, in, (size_t)n * sizeof *ids);
@@ -94,4 +99,14 @@ void dlrm_pack_close(dlrm_pack *p)
     dlrm_free(&p->rank_at);
     dlrm_free(&p->of_input);
     dlrm_free(&p->input_at);
+}
+
+int64_t dlrm_pack_sample_bytes(const dlrm_model_spec *spec, int first, int end, const bool *wanted_by)
+{
+    int64_t bytes = 0;
+    for (int r = first; r < end; r++)
+        for (int j = 0; j < spec->n_inputs; j++)
+            if (wanted_by[(int64_t)r * spec->n_inputs + j])
+                bytes += (int64_t)spec->inputs[j].hotness * dlrm_pack_width(spec->tables[spec->inputs[j].table].rows);
+    return bytes;
 }

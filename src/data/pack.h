@@ -22,6 +22,8 @@ typedef struct dlrm_pack {
 /* wanted_by: [ranks][n_inputs]. */
 dlrm_status dlrm_pack_open(const dlrm_model_spec *spec, int ranks, const bool *wanted_by, dlrm_pack *out) DLRM_MUST_USE;
 void dlrm_pack_close(dlrm_pack *p); /* copes with {0} */
+/* Bytes of a sample's ids for ranks [first, end). */
+int64_t dlrm_pack_sample_bytes(const dlrm_model_spec *spec, int first, int end, const bool *wanted_by);
 
 /* 1 … 4. */
 int dlrm_pack_width(int64_t rows);

@@ -1,5 +1,6 @@
 /* A reader: a thread that fills a ring of batches ahead of the trainer. Batch number q, counted over epochs, stands in
- * slot q % n_slots. The trainer holds the batch handed out last; the thread may fill all other slots. A ring as long as
+ * slot q % n_slots. The trainer holds the batch handed out last (two, while ids travel); the thread may fill all other
+ * slots. A ring as long as
  * an epoch lets a source whose batches are dear make each of them once. */
 #include <pthread.h>
 #include <signal.h>
@@ -9,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/tree.h"
+#include "data/pack.h"
 #include "data/source.h"
 
 enum { MIN_SLOTS = 3, KEPT_SHARE = 32 };
@@ -28,6 +30,7 @@ struct dlrm_reader {
     void *state; /* of the source */
     dlrm_epoch epoch;
     int64_t end; /* number after the last batch of the last epoch */
+    int held;    /* batches that stay with the trainer, the last one handed out among them */
     int n_slots;
     slot *slots;
     int64_t slot_bytes;
@@ -57,6 +60,11 @@ static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *a
     } while (0)
     PLACE(b->labels, own);
     PLACE(b->dense, own * spec->dense_features);
+    if (r->d->source->packs) {
+        const int64_t bytes = own * dlrm_pack_sample_bytes(spec, 0, r->args.ranks, r->args.wanted_by);
+        if (at) b->packed = at + used;
+        return used + (bytes + 63) / 64 * 64;
+    }
     for (int j = 0; j < spec->n_inputs; j++) {
         if (!r->args.wanted[j]) continue;
         if (spec->inputs[j].variable) PLACE(b->inputs[j].offsets, r->args.batch_size + 1);
@@ -79,7 +87,8 @@ static int64_t max_own(const dlrm_reader_args *a, int64_t last)
 static void plan_memory(dlrm_reader *r)
 {
     r->slot_bytes = lay_out(r, max_own(&r->args, r->epoch.rows % r->args.batch_size), NULL, NULL);
-    r->n_slots = MIN_SLOTS;
+    r->held = r->d->source->packs ? 2 : 1;
+    r->n_slots = MIN_SLOTS + r->held - 1;
     int64_t most = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / KEPT_SHARE;
     if (most > KEPT_MOST) most = KEPT_MOST;
     if (r->d->source->keeps && r->epoch.batches <= most / (r->slot_bytes + (int64_t)sizeof(slot))) {
@@ -118,7 +127,7 @@ static void blank(const dlrm_reader *r, slot *s)
     memset(s->values, 0, (size_t)r->slot_bytes);
     for (int j = 0; j < r->d->spec->n_inputs; j++) {
         const dlrm_input *input = &r->d->spec->inputs[j];
-        if (r->wanted[j]) s->batch.inputs[j].count = input->variable ? 0 : s->batch.size * input->hotness;
+        if (r->wanted[j] && !r->d->source->packs) s->batch.inputs[j].count = input->variable ? 0 : s->batch.size * input->hotness;
     }
 }
 
@@ -144,7 +153,7 @@ static void fill(dlrm_reader *r, slot *s, int64_t number)
 static bool wait_for_slot(dlrm_reader *r)
 {
     pthread_mutex_lock(&r->mutex);
-    while (!r->stop && r->filled < r->end && r->filled >= r->handed - 1 + r->n_slots)
+    while (!r->stop && r->filled < r->end && r->filled >= r->handed - r->held + r->n_slots)
         pthread_cond_wait(&r->changed, &r->mutex);
     bool more = !r->stop && r->filled < r->end;
     pthread_mutex_unlock(&r->mutex);

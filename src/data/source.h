@@ -2,6 +2,7 @@
  * thread and the order. */
 #pragma once
 #include "data/dataset.h"
+#include "data/row_files.h"
 
 typedef struct dlrm_source_ops {
     /* A split's files opened, scratch memory taken. args->wanted stays valid until close. */
@@ -11,6 +12,7 @@ typedef struct dlrm_source_ops {
     dlrm_status (*fill)(void *state, dlrm_batch *b, int64_t *bytes);
     void (*close)(void **state); /* copes with half-built and NULL */
     int64_t (*epoch_bytes)(const dlrm_dataset *d, const dlrm_reader_args *args);
+    bool packs; /* fills labels, dense and packed (pack.h) for own samples, and no inputs; else inputs, and not packed */
     bool keeps; /* batches are dear to make again: a reader may keep a whole epoch */
 } dlrm_source_ops;
 
@@ -19,17 +21,20 @@ struct dlrm_dataset {
     const dlrm_source_ops *source;
     int64_t rows[DLRM_SPLITS]; /* 0: no such split */
     dlrm_feature_spec files;   /* split_binary: the caller's, but for rows and `categorical`, which is our own */
-    bool clamp;
+    dlrm_row_files row_files;  /* of a row format */
+    dlrm_index_check check;
     struct dlrm_synthetic *synthetic;
 };
 
-extern const dlrm_source_ops dlrm_split_binary_source, dlrm_synthetic_source;
+extern const dlrm_source_ops dlrm_split_binary_source, dlrm_row_source, dlrm_synthetic_source;
 
 /* Rows and batches of an epoch. */
 typedef struct dlrm_epoch {
     int64_t rows, batches;
 } dlrm_epoch;
 dlrm_epoch dlrm_epoch_of(const dlrm_dataset *d, const dlrm_reader_args *args);
+/* Samples of an epoch that are a rank's own. */
+int64_t dlrm_epoch_own(const dlrm_dataset *d, const dlrm_reader_args *args);
 
 dlrm_status dlrm_synthetic_make(const dlrm_config *cfg, const dlrm_model_spec *spec, struct dlrm_synthetic **out)
     DLRM_MUST_USE;

@@ -2,15 +2,13 @@
  * inputs it wants. Bytes go through a buffer that stays in the second-level cache and are checked, converted and sent on
  * from there, past the caches, for a batch is larger than they are. (Reading int32 ids in place and checking them there
  * was slower: the kernel's copy leaves nothing of them in the cache.) */
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "base/tree.h"
 #include "data/convert.h"
+#include "data/file.h"
 #include "data/source.h"
 
 enum { BLOCK_BYTES = 64 << 10, TILE = 2048 /* values converted before they are sent on */ };
@@ -23,7 +21,7 @@ typedef struct column {
 typedef struct split_reader {
     const dlrm_model_spec *spec;
     const dlrm_feature_spec *files;
-    bool clamp;
+    dlrm_index_check check;
     column label, dense, *ids, *offsets; /* ids, offsets: [n_inputs] */
     int64_t *n_ids;                      /* [n_inputs] of the whole file, where hotness varies */
     char *block; /* [BLOCK_BYTES] */
@@ -33,46 +31,15 @@ typedef struct split_reader {
 
 /* --- files --- */
 
-/* The usual soft limit of 1024 open files is less than a model of a thousand tables wants. */
-static bool raise_file_limit(void)
-{
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
-    limit.rlim_cur = limit.rlim_max;
-    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 static dlrm_status open_column(const char *path, column *c)
 {
     c->path = path;
-    c->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (c->fd < 0 && errno == EMFILE && raise_file_limit()) c->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (c->fd < 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
-    posix_fadvise(c->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    return DLRM_OK;
-}
-
-static void close_column(column *c)
-{
-    if (c->fd >= 0) close(c->fd);
+    return dlrm_file_open(path, &c->fd);
 }
 
 static dlrm_status read_at(split_reader *r, const column *c, int64_t at, int64_t bytes, void *out)
 {
-    for (int64_t done = 0; done < bytes;) {
-        ssize_t n = pread(c->fd, (char *)out + done, (size_t)(bytes - done), at + done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0)
-            return FAIL(DLRM_E_INPUT, "%s: reading at byte %lld: %s", c->path, (long long)(at + done), strerror(errno));
-        if (n == 0)
-            return FAIL(DLRM_E_INPUT,
-                        "%s: the file ends at byte %lld, expected to read up to byte %lld: it has become "
-                        "shorter since the start",
-                        c->path, (long long)(at + done), (long long)(at + bytes));
-        done += n;
-        *r->bytes += n;
-    }
-    return DLRM_OK;
+    return dlrm_file_read(c->path, c->fd, at, bytes, out, r->bytes);
 }
 
 /* --- ids --- */
@@ -100,12 +67,10 @@ static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, const void *ra
     for (int64_t i = 0; i < n; i++) {
         int64_t id = dlrm_convert_id(r->files->categorical[j].dtype, raw, i);
         if (id >= 0 && id < table->rows) continue;
-        if (!r->clamp)
+        if (!dlrm_convert_outside(r->check, id, table->rows, &b->inputs[j].ids[first + i], &b->clamped))
             return FAIL(DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s", r->ids[j].path,
                         (long long)(b->first_row + sample_of(&b->inputs[j], input->hotness, b->size, first + i)),
                         (long long)id, (long long)table->rows, table->name);
-        b->inputs[j].ids[first + i] = 0;
-        b->clamped++;
     }
     return DLRM_OK;
 }
@@ -231,11 +196,11 @@ static void close_reader(void **state)
 {
     split_reader *r = *state;
     if (!r) return;
-    close_column(&r->label);
-    close_column(&r->dense);
+    dlrm_file_close(&r->label.fd);
+    dlrm_file_close(&r->dense.fd);
     for (int j = 0; r->ids && r->offsets && j < r->spec->n_inputs; j++) {
-        close_column(&r->ids[j]);
-        close_column(&r->offsets[j]);
+        dlrm_file_close(&r->ids[j].fd);
+        dlrm_file_close(&r->offsets[j].fd);
     }
     dlrm_free(&r->ids);
     dlrm_free(&r->offsets);
@@ -273,7 +238,7 @@ static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *ar
 {
     split_reader *r;
     TRY(dlrm_alloc(1, sizeof *r, "a reader of files", &r));
-    *r = (split_reader){.spec = d->spec, .files = &d->files, .clamp = d->clamp, .label.fd = -1, .dense.fd = -1};
+    *r = (split_reader){.spec = d->spec, .files = &d->files, .check = d->check, .label.fd = -1, .dense.fd = -1};
     *state = r;
     return open_files(r, args);
 }
@@ -293,13 +258,9 @@ static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
 {
     const dlrm_feature_spec *files = &d->files;
     dlrm_epoch epoch = dlrm_epoch_of(d, args);
-    int64_t full = epoch.rows / args->batch_size, begin, own, last;
-    dlrm_cut_samples(args->batch_size, args->rank, args->ranks, args->deterministic, args->chunks, &begin, &own);
-    dlrm_cut_samples(epoch.rows % args->batch_size, args->rank, args->ranks, args->deterministic, args->chunks, &begin,
-                     &last);
     int64_t sample =
         (int64_t)(dlrm_elem_size(files->label_dtype) + files->n_dense * dlrm_elem_size(files->dense_dtype));
-    int64_t bytes = (full * own + last) * sample;
+    int64_t bytes = dlrm_epoch_own(d, args) * sample;
     for (int j = 0; j < files->n_categorical; j++) {
         const dlrm_categorical *c = &files->categorical[j];
         if (!args->wanted[j]) continue;

@@ -85,7 +85,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                            {.table = 1, .hotness = 1 + h[12] % 8, .variable = true}};
     dlrm_model_spec spec = {
         .dense_features = files.n_dense, .n_tables = 2, .n_inputs = 2, .tables = tables, .inputs = inputs};
-    dlrm_config cfg = {.data.clamp = h[13] & 1};
+    dlrm_config cfg = {.data.index_check = (dlrm_index_check)(h[13] % 3)};
     bool wanted[] = {true, true}, end;
     dlrm_reader_args args = {.batch_size = 1 + h[14], .epochs = 1, .ranks = 1, .wanted = wanted};
     dlrm_dataset *d;

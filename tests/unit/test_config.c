@@ -73,7 +73,7 @@ static void test_defaults(void **state)
     assert_int_equal(c.data.format, DLRM_SYNTHETIC);
     assert_null(c.data.path);
     assert_false(c.data.shuffle);
-    assert_false(c.data.clamp);
+    assert_int_equal(c.data.index_check, DLRM_INDEX_ERROR);
     assert_true(c.data.synthetic.alpha == 1.05);
     assert_int_equal(c.data.synthetic.batches, 10);
     assert_true(c.data.synthetic.dense_lognormal);
@@ -135,7 +135,7 @@ static void test_values(void **state)
     assert_int_equal(c.train.seed, 0);
     assert_int_equal(c.parallel.strategy, DLRM_MEMORY_OPTIMIZED);
     assert_true(c.parallel.timeout_s == 0.5);
-    assert_true(c.data.clamp);
+    assert_int_equal(c.data.index_check, DLRM_INDEX_CLAMP);
     assert_false(c.data.synthetic.dense_lognormal);
     assert_false(c.data.synthetic.labels_planted);
     assert_int_equal(c.eval.batch_size, 32);

@@ -202,7 +202,7 @@ typedef struct opened {
 static dlrm_status open_data(opened *o, bool clamp)
 {
     memset(o, 0, sizeof *o);
-    o->m.cfg.data.clamp = clamp;
+    o->m.cfg.data.index_check = clamp ? DLRM_INDEX_CLAMP : DLRM_INDEX_ERROR;
     for (int j = 0; j < COLUMNS; j++)
         add_input(&o->m, columns[j].name, columns[j].rows, columns[j].hotness, columns[j].variable);
     assert_ok(dlrm_feature_spec_load(data_folder, &o->files));
