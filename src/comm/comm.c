@@ -15,11 +15,23 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { MESSAGE_BYTES = 1 << 30, TAG = 7 };
+enum { MESSAGE_BYTES = 1 << 30, TAG = 7, BACKGROUND_TAG = 8 };
+
+/* An all-to-all of blocks. */
+typedef struct blocks {
+    const char *send;
+    char *recv;
+    const int64_t *send_at, *recv_at;
+    int tag;
+    MPI_Request *requests; /* [2 * ranks] */
+} blocks;
 
 struct dlrm_comm_impl {
     MPI_Comm comm, host; /* all ranks; those on this host */
-    MPI_Request *requests; /* [2 * ranks] */
+    MPI_Request *requests; /* [2 * ranks], twice */
+    blocks background; /* the one in flight */
+    int in_flight;     /* its messages */
+    bool more;         /* rounds after these */
     int *counts, *at;      /* [ranks]: of allgatherv */
     MPI_Request pulse;
     int64_t pulse_value, pulse_result;
@@ -124,7 +136,7 @@ dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
     m->pulse = MPI_REQUEST_NULL;
     dlrm_log_init(out->rank);
     TRY(check_launcher(out->ranks, &out->rank));
-    TRY(dlrm_alloc(2 * out->ranks, sizeof *m->requests, "communicator", &m->requests));
+    TRY(dlrm_alloc(4 * out->ranks, sizeof *m->requests, "communicator", &m->requests));
     TRY(dlrm_alloc(out->ranks, sizeof *m->counts, "communicator", &m->counts));
     TRY(dlrm_alloc(out->ranks, sizeof *m->at, "communicator", &m->at));
     pthread_mutex_init(&m->lock, NULL);
@@ -253,36 +265,74 @@ void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n)
     leave(c);
 }
 
-/* Every pair exchanges directly, in rounds of at most MESSAGE_BYTES a message. */
-void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
+/* Every pair exchanges directly, in rounds of at most MESSAGE_BYTES a message: starts the round that begins at `done`
+ * bytes of each block. *more: it is not the last. Returns the number of messages. */
+static int start_round(dlrm_comm *c, const blocks *b, int64_t done, bool *more)
 {
     struct dlrm_comm_impl *m = c->impl;
-    const char *from = send;
-    char *to = recv;
-    int me = c->rank;
-    memcpy(to + recv_at[me], from + send_at[me], (size_t)(send_at[me + 1] - send_at[me]));
-    enter(c, "an exchange");
-    bool more = c->ranks > 1;
-    for (int64_t done = 0; more; done += MESSAGE_BYTES) {
-        int n = 0;
-        more = false;
-        for (int k = 1; k < c->ranks; k++) {
-            int source = (me - k + c->ranks) % c->ranks, target = (me + k) % c->ranks;
-            int64_t in = recv_at[source + 1] - recv_at[source] - done, out = send_at[target + 1] - send_at[target] - done;
-            more |= in > MESSAGE_BYTES || out > MESSAGE_BYTES;
-            if (in > 0)
-                check(MPI_Irecv(to + recv_at[source] + done, (int)(in < MESSAGE_BYTES ? in : MESSAGE_BYTES), MPI_BYTE, source,
-                                TAG, m->comm, &m->requests[n++]),
-                      "MPI_Irecv");
-            if (out > 0)
-                check(MPI_Isend(from + send_at[target] + done, (int)(out < MESSAGE_BYTES ? out : MESSAGE_BYTES), MPI_BYTE,
-                                target, TAG, m->comm, &m->requests[n++]),
-                      "MPI_Isend");
-        }
-        check(MPI_Waitall(n, m->requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
+    int n = 0, me = c->rank;
+    *more = false;
+    for (int k = 1; k < c->ranks; k++) {
+        int source = (me - k + c->ranks) % c->ranks, target = (me + k) % c->ranks;
+        int64_t in = b->recv_at[source + 1] - b->recv_at[source] - done, out = b->send_at[target + 1] - b->send_at[target] - done;
+        *more |= in > MESSAGE_BYTES || out > MESSAGE_BYTES;
+        if (in > 0)
+            check(MPI_Irecv(b->recv + b->recv_at[source] + done, (int)(in < MESSAGE_BYTES ? in : MESSAGE_BYTES), MPI_BYTE, source,
+                            b->tag, m->comm, &b->requests[n++]),
+                  "MPI_Irecv");
+        if (out > 0)
+            check(MPI_Isend(b->send + b->send_at[target] + done, (int)(out < MESSAGE_BYTES ? out : MESSAGE_BYTES), MPI_BYTE, target,
+                            b->tag, m->comm, &b->requests[n++]),
+                  "MPI_Isend");
     }
+    return n;
+}
+
+static void copy_own(dlrm_comm *c, const blocks *b)
+{
+    int me = c->rank;
+    memcpy(b->recv + b->recv_at[me], b->send + b->send_at[me], (size_t)(b->send_at[me + 1] - b->send_at[me]));
+    c->bytes_sent += b->send_at[c->ranks] - b->send_at[0] - (b->send_at[me + 1] - b->send_at[me]);
+}
+
+/* Ends the round in flight, and makes those after it. */
+static void finish_rounds(const blocks *b, dlrm_comm *c, int in_flight, bool more)
+{
+    for (int64_t done = MESSAGE_BYTES;; done += MESSAGE_BYTES) {
+        check(MPI_Waitall(in_flight, b->requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
+        if (!more) return;
+        in_flight = start_round(c, b, done, &more);
+    }
+}
+
+void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
+{
+    blocks b = {send, recv, send_at, recv_at, TAG, c->impl->requests};
+    bool more;
+    copy_own(c, &b);
+    enter(c, "an exchange");
+    int n = start_round(c, &b, 0, &more);
+    finish_rounds(&b, c, n, more);
     leave(c);
-    c->bytes_sent += send_at[c->ranks] - (send_at[me + 1] - send_at[me]);
+}
+
+void dlrm_comm_alltoallv_start(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    DLRM_ASSERT(!m->background.send_at);
+    m->background = (blocks){send, recv, send_at, recv_at, BACKGROUND_TAG, m->requests + 2 * c->ranks};
+    copy_own(c, &m->background);
+    m->in_flight = start_round(c, &m->background, 0, &m->more);
+}
+
+void dlrm_comm_alltoallv_finish(dlrm_comm *c)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    DLRM_ASSERT(m->background.send_at);
+    enter(c, "an exchange in the background");
+    finish_rounds(&m->background, c, m->in_flight, m->more);
+    leave(c);
+    m->background = (blocks){0};
 }
 
 void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value)

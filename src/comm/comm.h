@@ -35,6 +35,10 @@ void dlrm_comm_allgather(dlrm_comm *c, const void *send, int64_t bytes, void *re
 void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n); /* in place */
 /* Blocks by rank: block p of send is bytes [send_at[p], send_at[p+1]), offsets have ranks+1 entries. */
 void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
+/* The same, started now and finished later; other calls may come in between, changes to the memory may not. One in
+ * flight. */
+void dlrm_comm_alltoallv_start(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
+void dlrm_comm_alltoallv_finish(dlrm_comm *c);
 /* In place: rank p's elements [at[p], at[p+1]) go to everyone. */
 void dlrm_comm_allgatherv_f32(dlrm_comm *c, float *data, const int64_t *at);
 /* The per-step pulse: a small maximum started now, finished later, overlapping the step. One in flight. */

@@ -23,22 +23,26 @@ dlrm_status dlrm_evaluator_open(dlrm_session *s, dlrm_evaluator *e)
     TRY(dlrm_auc_open(batches * (s->model.max_own < rows ? s->model.max_own : rows), &e->auc));
     TRY(dlrm_losses_open(s->comm, &s->be, LOSSES_AT_A_TIME, &e->losses));
     TRY(dlrm_alloc(s->model.max_own, sizeof *e->logits, "logits", &e->logits));
-    return dlrm_reader_open(s->data, &s->eval_args, &e->reader);
+    return dlrm_batches_open(s, &s->eval_args, &e->batches);
 }
 
 void dlrm_evaluator_close(dlrm_evaluator *e)
 {
-    dlrm_reader_close(&e->reader);
+    dlrm_batches_close(&e->batches);
     dlrm_auc_close(&e->auc);
     dlrm_losses_close(&e->losses);
     dlrm_free(&e->logits);
 }
 
-/* One batch forward; its logits on the host. All ranks stop together at bad data. */
-static dlrm_status forward(dlrm_session *s, const dlrm_batch *batch, float *logits)
+/* The next batch forward, while the ids of the one after it travel; its logits on the host. All ranks stop together at bad
+ * data. */
+static dlrm_status forward(dlrm_session *s, dlrm_batches *batches, float *logits, const dlrm_batch **out, bool *last)
 {
+    const dlrm_batch *batch = *out = dlrm_batches_next(batches, last);
+    DLRM_ASSERT(batch);
     dlrm_status mine = batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message);
     TRY(dlrm_comm_agree(s->comm, mine, NULL));
+    if (!*last) dlrm_batches_ahead(batches);
     dlrm_feed(&s->model, DLRM_EVAL_STAGE, batch, false);
     dlrm_forward(&s->model, DLRM_EVAL_STAGE);
     s->be.ops->download(&s->be, logits, s->model.logits, (size_t)batch->own * sizeof *logits);
@@ -59,9 +63,8 @@ dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
     bool last = false;
     dlrm_auc_reset(e->auc);
     while (!last) {
-        const dlrm_batch *batch = dlrm_reader_next(e->reader, &last);
-        DLRM_ASSERT(batch);
-        TRY(forward(s, batch, e->logits));
+        const dlrm_batch *batch;
+        TRY(forward(s, &e->batches, e->logits, &batch, &last));
         dlrm_auc_add(e->auc, batch->own, e->logits, batch->labels);
         dlrm_forward_loss(&s->model, dlrm_losses_add(&e->losses, batch->size));
         if (dlrm_losses_full(&e->losses)) flush(e, &loss_sum);
@@ -88,13 +91,12 @@ static dlrm_status create(const char *path, int64_t rows, int *fd)
     return dlrm_file_write_at(*fd, path, 0, NPY_HEADER, header);
 }
 
-static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_reader *reader, float *p)
+static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_batches *batches, float *p)
 {
     bool last = false;
     while (!last) {
-        const dlrm_batch *batch = dlrm_reader_next(reader, &last);
-        DLRM_ASSERT(batch);
-        TRY(forward(s, batch, p));
+        const dlrm_batch *batch;
+        TRY(forward(s, batches, p, &batch, &last));
         for (int64_t i = 0; i < batch->own; i++) p[i] = 1.0f / (1.0f + expf(-p[i]));
         dlrm_status st = dlrm_file_write_at(fd, path, NPY_HEADER + (batch->first_row + batch->begin) * 4, batch->own * 4, p);
         TRY(dlrm_comm_agree(s->comm, st, NULL));
@@ -105,7 +107,7 @@ static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_
 dlrm_status dlrm_predict(dlrm_session *s, const char *path)
 {
     dlrm_status st = DLRM_OK;
-    dlrm_reader *reader = NULL;
+    dlrm_batches batches = {0};
     float *p = NULL;
     int fd = -1;
     int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
@@ -115,16 +117,16 @@ dlrm_status dlrm_predict(dlrm_session *s, const char *path)
     if (s->comm->rank != 0 && (fd = open(path, O_WRONLY)) < 0)
         st = FAIL(DLRM_E_RUNTIME, "%s: cannot open what rank 0 made (not a shared file system?): %s", path, strerror(errno));
     if (st == DLRM_OK) st = dlrm_alloc(s->model.max_own, sizeof *p, "predictions", &p);
-    if (st == DLRM_OK) st = dlrm_reader_open(s->data, &s->eval_args, &reader);
+    if (st == DLRM_OK) st = dlrm_batches_open(s, &s->eval_args, &batches);
     TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
-    TRY_TO(done, st, predict_rows(s, path, fd, reader, p));
+    TRY_TO(done, st, predict_rows(s, path, fd, &batches, p));
     if (close(fd) != 0) st = FAIL(DLRM_E_RUNTIME, "%s: cannot write: %s", path, strerror(errno));
     fd = -1;
     TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
     dlrm_info("%lld probabilities in %s", (long long)rows, path);
 done:
     if (fd >= 0) close(fd);
-    dlrm_reader_close(&reader);
+    dlrm_batches_close(&batches);
     dlrm_free(&p);
     return st;
 }

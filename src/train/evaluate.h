@@ -2,12 +2,13 @@
  * bits as without it. Everything is allocated when it is opened. Collective. */
 #pragma once
 #include "train/auc.h"
+#include "train/batches.h"
 #include "train/losses.h"
 #include "train/session.h"
 
 typedef struct dlrm_evaluator {
     dlrm_session *s;
-    dlrm_reader *reader; /* endless: each evaluation takes one epoch */
+    dlrm_batches batches; /* endless: each evaluation takes one epoch */
     dlrm_auc *auc;
     dlrm_losses losses;
     float *logits;       /* [max_own] host */

@@ -39,9 +39,10 @@ static dlrm_status open_data(dlrm_session *s)
     if (s->from_files && access(s->cfg.data.path, F_OK) != 0)
         return dlrm_config_fail(&s->cfg, "data.path", "cannot find \"%s\": %s; expected a folder of data, as `dlrm_data convert` makes it",
                                 s->cfg.data.path, strerror(errno));
-    if (s->from_files) TRY(dlrm_feature_spec_load(s->cfg.data.path, &s->files));
-    TRY(dlrm_model_spec_resolve(&s->cfg, s->from_files ? &s->files : NULL, &s->spec));
-    TRY(dlrm_dataset_open(&s->cfg, &s->spec, s->from_files ? &s->files : NULL, &s->data));
+    const dlrm_feature_spec *files = s->cfg.data.format == DLRM_SPLIT_BINARY ? &s->files : NULL;
+    if (files) TRY(dlrm_feature_spec_load(s->cfg.data.path, &s->files));
+    TRY(dlrm_model_spec_resolve(&s->cfg, files, &s->spec));
+    TRY(dlrm_dataset_open(&s->cfg, &s->spec, files, &s->data));
     if (dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT) == 0) return FAIL(DLRM_E_INPUT, "%s: the train split has no rows", s->cfg.data.path);
     if (!dlrm_session_has_test(s)) {
         if (s->cfg.eval.every_steps > 0)
@@ -64,11 +65,13 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     s->eval_batch = dlrm_session_has_test(s) ? min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
     const dlrm_placement_args place = {.strategy = cfg->parallel.strategy};
     TRY(dlrm_placement_make(&s->spec, &place, s->comm->ranks, &s->place));
-    TRY(dlrm_alloc(s->spec.n_inputs, sizeof *s->wanted, "inputs held", &s->wanted));
-    for (int j = 0; j < s->spec.n_inputs; j++) s->wanted[j] = dlrm_placement_wants(&s->place, j, s->comm->rank);
+    const int J = s->spec.n_inputs, R = s->comm->ranks;
+    TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
+    for (int p = 0; p < R; p++)
+        for (int j = 0; j < J; j++) s->wanted_by[(int64_t)p * J + j] = dlrm_placement_wants(&s->place, j, p);
     s->train_args = (dlrm_reader_args){.split = DLRM_TRAIN_SPLIT, .batch_size = s->batch, .epochs = cfg->train.epochs,
                                        .deterministic = cfg->train.deterministic, .chunks = (int)cfg->train.deterministic_chunks,
-                                       .rank = s->comm->rank, .ranks = s->comm->ranks, .wanted = s->wanted};
+                                       .rank = s->comm->rank, .ranks = R, .wanted = s->wanted_by + (int64_t)s->comm->rank * J, .wanted_by = s->wanted_by};
     s->eval_args = s->train_args;
     s->eval_args.split = DLRM_TEST_SPLIT;
     s->eval_args.batch_size = s->eval_batch;
@@ -130,7 +133,7 @@ void dlrm_session_close(dlrm_session *s)
     dlrm_model_close(&s->model);
     if (s->be.ops) s->be.ops->close(&s->be);
     dlrm_placement_clear(&s->place);
-    dlrm_free(&s->wanted);
+    dlrm_free(&s->wanted_by);
     dlrm_dataset_close(&s->data);
     dlrm_model_spec_clear(&s->spec);
     dlrm_feature_spec_clear(&s->files);

@@ -14,7 +14,7 @@ typedef struct dlrm_session {
     int threads;          /* of this rank */
     int64_t batch, eval_batch; /* of the config, at most the split's rows */
     dlrm_reader_args train_args, eval_args;
-    bool *wanted;         /* [n_inputs] */
+    bool *wanted_by;      /* [ranks][n_inputs] */
     dlrm_placement place;
     int device;           /* CUDA: which of the host's GPUs; -1: CPU */
     dlrm_backend be;      /* opened by dlrm_session_open_model */

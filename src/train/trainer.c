@@ -14,7 +14,7 @@ enum { MAX_WINDOW = 256 /* losses kept before ranks join them */ };
 
 typedef struct trainer {
     dlrm_session *s;
-    dlrm_reader *reader;
+    dlrm_batches batches;
     const dlrm_batch *batch; /* the next step's, fed already; NULL: none yet */
     int stage;               /* where it is */
     double wait;             /* for data, since the last step */
@@ -26,25 +26,12 @@ typedef struct trainer {
     double rate, embedding_rate, loss;
 } trainer;
 
-static dlrm_status pin(void *be, void *block, size_t bytes)
-{
-    return ((dlrm_backend *)be)->ops->pin(be, block, bytes);
-}
-
-static dlrm_status unpin(void *be, void *block, size_t bytes)
-{
-    (void)bytes;
-    ((dlrm_backend *)be)->ops->unpin(be, block);
-    return DLRM_OK;
-}
-
 static dlrm_status open_own(trainer *t)
 {
     dlrm_session *s = t->s;
     int64_t window = s->cfg.log.every_steps > 0 && s->cfg.log.every_steps < MAX_WINDOW ? s->cfg.log.every_steps : MAX_WINDOW;
     TRY(dlrm_losses_open(s->comm, &s->be, (int)window, &t->losses));
-    TRY(dlrm_reader_open(s->data, &s->train_args, &t->reader));
-    TRY(dlrm_reader_each_block(t->reader, pin, &s->be));
+    TRY(dlrm_batches_open(s, &s->train_args, &t->batches));
     t->evaluates = dlrm_session_evaluations(s) > 0;
     return t->evaluates ? dlrm_evaluator_open(s, &t->evaluator) : DLRM_OK;
 }
@@ -70,11 +57,19 @@ static void fetch(trainer *t)
     bool epoch_end;
     s->be.ops->feed_wait(&s->be);
     double start = dlrm_now();
-    t->batch = dlrm_reader_next(t->reader, &epoch_end);
+    t->batch = dlrm_batches_next(&t->batches, &epoch_end);
     t->wait += dlrm_now() - start;
     DLRM_ASSERT(t->batch);
     t->stage = (t->stage + 1) % DLRM_SORTED;
     dlrm_feed(&s->model, t->stage, t->batch, true);
+}
+
+/* Ids of the next batch travel while the step runs. */
+static void send_ahead(trainer *t)
+{
+    double start = dlrm_now();
+    dlrm_batches_ahead(&t->batches);
+    t->wait += dlrm_now() - start;
 }
 
 /* One step, and the next batch fetched while it runs. Whether every rank's batch is good is asked while the step runs: a
@@ -90,6 +85,7 @@ static dlrm_status step(trainer *t)
     t->step++;
     t->rate = dlrm_schedule_rate(&s->cfg.optimizer.schedule, s->cfg.optimizer.dense.learning_rate, t->step);
     t->embedding_rate = dlrm_schedule_rate(&s->cfg.optimizer.schedule, s->cfg.optimizer.embedding.learning_rate, t->step);
+    if (t->step < t->steps) send_ahead(t);
     dlrm_train_step(m, t->stage, t->rate, t->embedding_rate, dlrm_losses_add(&t->losses, batch->size));
     t->clamped += batch->clamped;
     int64_t samples = batch->size;
@@ -149,16 +145,12 @@ dlrm_status dlrm_train(dlrm_session *s)
     dlrm_mem_freeze(false);
     if (st != DLRM_OK) goto done;
     if (export_to) TRY_TO(done, st, dlrm_weights_export(&s->model, export_to));
-    int64_t bytes = dlrm_reader_bytes(t.reader) + (t.evaluates ? dlrm_reader_bytes(t.evaluator.reader) : 0);
+    int64_t bytes = dlrm_batches_bytes(&t.batches) + dlrm_batches_bytes(&t.evaluator.batches);
     st = dlrm_report_end(t.report, why, bytes, t.clamped);
 done:
     dlrm_report_close(&t.report);
     dlrm_evaluator_close(&t.evaluator);
-    if (t.reader) {
-        s->be.ops->feed_wait(&s->be);
-        (void)!dlrm_reader_each_block(t.reader, unpin, &s->be);
-    }
-    dlrm_reader_close(&t.reader);
+    dlrm_batches_close(&t.batches);
     dlrm_losses_close(&t.losses);
     return st;
 }

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/tree.h"
 #include "model/optimizer.h"
+#include "train/id_exchange.h"
 
 static int64_t own_samples(const dlrm_session *s, int64_t B, int rank)
 {
@@ -58,16 +59,13 @@ static int64_t auc_bytes(const dlrm_session *s, int rank)
     return (whole * own_samples(s, s->eval_batch, rank) + own_samples(s, n % s->eval_batch, rank)) * (8 + 24);
 }
 
-/* Of both splits: what is read in the whole run, and the memory that it takes. */
-static dlrm_status reading(const dlrm_session *s, int rank, dlrm_work *w)
+/* Of both splits: what is read in the whole run, the memory that it takes, and the ids that are sent. */
+static void reading(const dlrm_session *s, int rank, dlrm_work *w)
 {
     const int64_t evaluations = dlrm_session_evaluations(s);
     dlrm_reader_args train = s->train_args, eval = s->eval_args;
-    bool *wanted;
-    TRY(dlrm_alloc(s->spec.n_inputs, sizeof *wanted, "inputs held", &wanted));
-    for (int j = 0; j < s->spec.n_inputs; j++) wanted[j] = dlrm_placement_wants(&s->place, j, rank);
     train.rank = eval.rank = rank;
-    train.wanted = eval.wanted = wanted;
+    train.wanted = eval.wanted = s->wanted_by + (int64_t)rank * s->spec.n_inputs;
     double epochs = (double)run_samples(s, -1) / (double)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);
     w->file_bytes = (int64_t)(epochs * (double)dlrm_dataset_epoch_bytes(s->data, &train));
     w->memory_bytes += dlrm_dataset_reader_memory(s->data, &train);
@@ -75,8 +73,9 @@ static dlrm_status reading(const dlrm_session *s, int rank, dlrm_work *w)
         w->file_bytes += evaluations * dlrm_dataset_epoch_bytes(s->data, &eval);
         w->memory_bytes += dlrm_dataset_reader_memory(s->data, &eval) + auc_bytes(s, rank);
     }
-    dlrm_free(&wanted);
-    return DLRM_OK;
+    if (!dlrm_dataset_exchanges(s->data)) return;
+    w->memory_bytes += dlrm_id_exchange_memory(&s->spec, &train) + (evaluations > 0 ? dlrm_id_exchange_memory(&s->spec, &eval) : 0);
+    w->sent_bytes += w->samples * dlrm_id_exchange_sample_bytes(&s->spec, &train) / dlrm_session_steps(s);
 }
 
 dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
@@ -100,7 +99,8 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
         w->sent_bytes = ((all - w->samples) * width + w->samples * (s->spec.vectors_width - width)) * 4 / steps +
                         dlrm_reduce_bytes(&reduce, rank, R);
     dlrm_reduce_close(&reduce);
-    return reading(s, rank, w);
+    reading(s, rank, w);
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_work_check_memory(dlrm_session *s)

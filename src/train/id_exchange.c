@@ -1,0 +1,137 @@
+#include "train/id_exchange.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/tree.h"
+#include "data/pack.h"
+
+struct dlrm_id_exchange {
+    dlrm_comm *comm;
+    const dlrm_model_spec *spec;
+    dlrm_reader_args args;
+    dlrm_pack pack;
+    int64_t *send_at, *recv_at; /* [ranks+1] bytes, of the batch in flight */
+    int64_t *sample_at;         /* [ranks+1] */
+    char *recv;
+    uint32_t *ids; /* of all inputs wanted, [batch_size][hotness] each */
+    int64_t id_bytes;
+    dlrm_ids *inputs; /* [n_inputs] */
+    dlrm_batch batch;
+    bool in_flight;
+};
+
+/* Of all inputs that a rank wants. */
+static int64_t ids_per_sample(const dlrm_model_spec *spec, const bool *wanted)
+{
+    int64_t n = 0;
+    for (int j = 0; j < spec->n_inputs; j++) n += wanted[j] ? spec->inputs[j].hotness : 0;
+    return n;
+}
+
+static int64_t recv_bytes(const dlrm_model_spec *spec, const dlrm_reader_args *a)
+{
+    return a->batch_size * dlrm_pack_sample_bytes(spec, a->rank, a->rank + 1, a->wanted_by);
+}
+
+int64_t dlrm_id_exchange_memory(const dlrm_model_spec *spec, const dlrm_reader_args *a)
+{
+    return recv_bytes(spec, a) + a->batch_size * ids_per_sample(spec, a->wanted) * (int64_t)sizeof(uint32_t);
+}
+
+int64_t dlrm_id_exchange_sample_bytes(const dlrm_model_spec *spec, const dlrm_reader_args *a)
+{
+    return dlrm_pack_sample_bytes(spec, 0, a->ranks, a->wanted_by) - dlrm_pack_sample_bytes(spec, a->rank, a->rank + 1, a->wanted_by);
+}
+
+static dlrm_status set_up(dlrm_id_exchange *x)
+{
+    const dlrm_reader_args *a = &x->args;
+    int64_t at = 0;
+    x->id_bytes = a->batch_size * ids_per_sample(x->spec, a->wanted) * (int64_t)sizeof *x->ids;
+    TRY(dlrm_pack_open(x->spec, a->ranks, a->wanted_by, &x->pack));
+    TRY(dlrm_alloc(a->ranks + 1, sizeof *x->send_at, "the exchange of ids", &x->send_at));
+    TRY(dlrm_alloc(a->ranks + 1, sizeof *x->recv_at, "the exchange of ids", &x->recv_at));
+    TRY(dlrm_alloc(a->ranks + 1, sizeof *x->sample_at, "the exchange of ids", &x->sample_at));
+    TRY(dlrm_alloc(recv_bytes(x->spec, a), 1, "ids received", &x->recv));
+    TRY(dlrm_alloc(x->id_bytes, 1, "ids received", &x->ids));
+    TRY(dlrm_alloc(x->spec->n_inputs, sizeof *x->inputs, "a batch's inputs", &x->inputs));
+    for (int j = 0; j < x->spec->n_inputs; j++) {
+        if (!a->wanted[j]) continue;
+        x->inputs[j].ids = x->ids + at;
+        at += a->batch_size * x->spec->inputs[j].hotness;
+    }
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_id_exchange_open(dlrm_comm *comm, const dlrm_model_spec *spec, const dlrm_reader_args *args, dlrm_id_exchange **out)
+{
+    dlrm_id_exchange *x;
+    TRY(dlrm_alloc(1, sizeof *x, "the exchange of ids", &x));
+    *x = (dlrm_id_exchange){.comm = comm, .spec = spec, .args = *args};
+    *out = x;
+    dlrm_status st = set_up(x);
+    if (st != DLRM_OK) dlrm_id_exchange_close(out);
+    return st;
+}
+
+void dlrm_id_exchange_close(dlrm_id_exchange **xp)
+{
+    dlrm_id_exchange *x = *xp;
+    if (!x) return;
+    if (x->in_flight) dlrm_comm_alltoallv_finish(x->comm);
+    dlrm_pack_close(&x->pack);
+    dlrm_free(&x->send_at);
+    dlrm_free(&x->recv_at);
+    dlrm_free(&x->sample_at);
+    dlrm_free(&x->recv);
+    dlrm_free(&x->ids);
+    dlrm_free(&x->inputs);
+    dlrm_free(xp);
+}
+
+void *dlrm_id_exchange_block(dlrm_id_exchange *x, size_t *bytes)
+{
+    *bytes = (size_t)x->id_bytes;
+    return x->ids;
+}
+
+void dlrm_id_exchange_start(dlrm_id_exchange *x, const dlrm_batch *b)
+{
+    const dlrm_reader_args *a = &x->args;
+    const int me = a->rank;
+    const int64_t mine = x->pack.rank_at[me + 1] - x->pack.rank_at[me]; /* bytes of a sample */
+    DLRM_ASSERT(!x->in_flight && b->packed);
+    for (int p = 0; p < a->ranks; p++) {
+        int64_t own;
+        dlrm_cut_samples(b->size, p, a->ranks, a->deterministic, a->chunks, &x->sample_at[p], &own);
+        x->sample_at[p + 1] = x->sample_at[p] + own;
+        x->recv_at[p + 1] = x->recv_at[p] + own * mine;
+        x->send_at[p + 1] = b->own * x->pack.rank_at[p + 1];
+    }
+    x->batch = *b;
+    dlrm_comm_alltoallv_start(x->comm, b->packed, x->send_at, x->recv, x->recv_at);
+    x->in_flight = true;
+}
+
+const dlrm_batch *dlrm_id_exchange_finish(dlrm_id_exchange *x)
+{
+    const dlrm_reader_args *a = &x->args;
+    const int64_t before = x->pack.rank_at[a->rank];
+    DLRM_ASSERT(x->in_flight);
+    dlrm_comm_alltoallv_finish(x->comm);
+    x->in_flight = false;
+    for (int k = 0; k < x->pack.n_items; k++) {
+        const dlrm_pack_item *item = &x->pack.items[k];
+        if (item->rank != a->rank) continue;
+        dlrm_ids *in = &x->inputs[item->input];
+        const int64_t hotness = x->spec->inputs[item->input].hotness;
+        for (int p = 0; p < a->ranks; p++) {
+            const int64_t first = x->sample_at[p], own = x->sample_at[p + 1] - first;
+            dlrm_unpack_ids(x->recv + x->recv_at[p] + own * (item->at - before), own * hotness, item->width, in->ids + first * hotness);
+        }
+        in->count = x->batch.size * hotness;
+    }
+    x->batch.inputs = x->inputs;
+    return &x->batch;
+}
