@@ -104,7 +104,7 @@ static dlrm_status bad_record_ids(row_reader *r, int j)
     const dlrm_input *in = &r->spec->inputs[j];
     const dlrm_table *table = &r->spec->tables[in->table];
     for (int64_t i = 0; i < r->n * in->hotness; i++) {
-        int64_t id = r->files->signed_ids ? (int32_t)r->ids[i] : r->ids[i], s = i / in->hotness, row;
+        int64_t id = r->files->signed_ids ? (int64_t)(int32_t)r->ids[i] : (int64_t)r->ids[i], s = i / in->hotness, row;
         if (id >= 0 && id < table->rows) continue;
         if (dlrm_convert_outside(r->d->check, id, table->rows, &r->ids[i], &r->b->clamped)) continue;
         const char *path = origin(r, 0, s, &row);

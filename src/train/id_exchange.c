@@ -17,7 +17,8 @@ struct dlrm_id_exchange {
     uint32_t *ids; /* of all inputs wanted, [batch_size][hotness] each */
     int64_t id_bytes;
     dlrm_ids *inputs; /* [n_inputs] */
-    dlrm_batch batch;
+    const dlrm_batch *sent; /* in flight */
+    dlrm_batch batch;       /* the one finished last */
     bool in_flight;
 };
 
@@ -109,7 +110,7 @@ void dlrm_id_exchange_start(dlrm_id_exchange *x, const dlrm_batch *b)
         x->recv_at[p + 1] = x->recv_at[p] + own * mine;
         x->send_at[p + 1] = b->own * x->pack.rank_at[p + 1];
     }
-    x->batch = *b;
+    x->sent = b;
     dlrm_comm_alltoallv_start(x->comm, b->packed, x->send_at, x->recv, x->recv_at);
     x->in_flight = true;
 }
@@ -121,6 +122,7 @@ const dlrm_batch *dlrm_id_exchange_finish(dlrm_id_exchange *x)
     DLRM_ASSERT(x->in_flight);
     dlrm_comm_alltoallv_finish(x->comm);
     x->in_flight = false;
+    x->batch = *x->sent;
     for (int k = 0; k < x->pack.n_items; k++) {
         const dlrm_pack_item *item = &x->pack.items[k];
         if (item->rank != a->rank) continue;

@@ -295,7 +295,6 @@ static void test_refused_overrides(void **state)
          "parallel.column_slice_threshold: found \"5\": not available in this build"},
         {"parallel.device_embedding_elements=5",
          "parallel.device_embedding_elements: found \"5\": not available in this build"},
-        {"data.format=npy", "data.format: found \"npy\": not available in this build"},
         {"data.shuffle=true", "data.shuffle: found \"true\": not available in this build"},
         {"checkpoint.path=ckpt", "checkpoint.path: found \"ckpt\": not available in this build"},
         {"checkpoint.every_steps=9", "checkpoint.every_steps: found \"9\": not available in this build"},
@@ -466,7 +465,7 @@ static void test_help(void **state)
     assert_non_null(strstr(two, "eval.batch_size\n"));
     assert_null(strstr(two, "train.steps"));
     assert_non_null(strstr(data, "data.synthetic.alpha\n    a number from 0 to 8; default: 1.05\n"));
-    assert_null(strstr(data, "train."));
+    assert_null(strstr(data, "\ntrain."));
     assert_string_equal(none, "");
     char *texts[] = {all, one, two, data, none, empty};
     for (int i = 0; i < 6; i++) {
