@@ -77,7 +77,7 @@ static dlrm_status check_data(const dlrm_config *cfg)
                                 dlrm_format_text(cfg->data.format));
     if (cfg->data.format != DLRM_SPLIT_BINARY && cfg->model.tables_from_dataset)
         return dlrm_config_fail(cfg, "model.tables",
-                                "found \"from_dataset\", but data.format: %s has no description that "
+                                "found \"from_dataset\", but data.format: %s has no data description that "
                                 "could say; expected a list", dlrm_format_text(cfg->data.format));
     return check_row_formats(cfg);
 }
