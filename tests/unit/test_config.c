@@ -253,7 +253,7 @@ static void test_refused_overrides(void **state)
         {"model.tables=[{rows: 5}, {dim: 5}]",
          "model.tables.1.rows: missing, expected an integer from 1 to 4294967295"},
         {"model.tables=from_dataset",
-         "model.tables: found \"from_dataset\", but data.format: synthetic has no data that could "
+         "model.tables: found \"from_dataset\", but data.format: synthetic has no data description that could "
          "say; expected a list"},
         {"model.features=C1",
          "model.features: found \"C1\", expected a list of 1 to 1048576 maps or names of tables, or null"},
