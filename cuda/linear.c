@@ -1,8 +1,8 @@
 /* Linear layers of the CUDA backend: cuBLASLt products, forward with bias and ReLU as epilogue. Backward, one small kernel
  * after a product applies ReLU's mask and sums the columns, which is the bias gradient of the layer below: the library's
- * own epilogues for that cost up to three times as much (docs/benchmarks.md). The algorithm is the library's first choice
- * for the shape, so it is a function of the shape alone. Pinned: one call per leaf of the batch's cut, the same on any
- * number of ranks, without split-K. A layer of width 1 has kernels of its own. */
+ * own epilogues for that cost up to three times as much (docs/benchmarks.md). The algorithm of a product is a function of its
+ * shape alone. Pinned: one call per leaf of the batch's cut, the same on any number of ranks, without split-K. A layer of width
+ * 1 has kernels of its own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "cuda_internal.h"
 #include "linear_kernels.h"
 
-enum { PLANS = 512, PART_MULTIPLE = 8 };
+enum { PLANS = 512, PART_MULTIPLE = 8, CHOICES = 8 };
 static const size_t WORKSPACE = (size_t)64 << 20;
 
 typedef enum product {
@@ -128,12 +128,25 @@ static void set_bias(const cuda_impl *c, const plan *p, const void *bias)
     if (p->fused) set(c, p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
-/* The library's first choice; false: it has none. The pointer that an epilogue wants is there in name only. */
+/* For 16-bit operands the library would have tiles of 128 x 256. With as few products for each result as in a layer, tiles of
+ * 128 x 128 are up to 1.3 times as fast (docs/benchmarks.md). */
+static bool preferred(const cuda_impl *c, const plan *p, const cublasLtMatmulHeuristicResult_t *choice)
+{
+    uint32_t tile = 0;
+    int32_t split = 0;
+    if (c->operand_bytes != 2 || p->what == WEIGHT || choice->state != CUBLAS_STATUS_SUCCESS) return false;
+    cublasLtMatmulAlgoConfigGetAttribute(&choice->algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, NULL);
+    cublasLtMatmulAlgoConfigGetAttribute(&choice->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split, sizeof split, NULL);
+    return tile == CUBLASLT_MATMUL_TILE_128x128 && split <= 1;
+}
+
+/* The library's first choice, or a preferred one of the first few; false: it has none. The pointer that an epilogue wants is
+ * there in name only. */
 static bool choose(const cuda_impl *c, plan *p)
 {
     cublasLtMatmulPreference_t preference;
-    cublasLtMatmulHeuristicResult_t found;
-    int n = 0;
+    cublasLtMatmulHeuristicResult_t found[CHOICES];
+    int n = 0, best = 0;
     const uint32_t alignment = p->m == 1 || p->k == 1 ? c->operand_bytes : 16, no_split = CUBLASLT_REDUCTION_SCHEME_NONE;
     set_epilogue(c, p);
     set_bias(c, p, c->matmuls->workspace);
@@ -145,10 +158,13 @@ static bool choose(const cuda_impl *c, plan *p)
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignment, sizeof alignment);
     if (c->pinned)
         cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &no_split, sizeof no_split);
-    cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(c->matmuls->lt, p->op, p->a, p->b, p->d, p->d, preference, 1, &found, &n);
+    cublasStatus_t code = cublasLtMatmulAlgoGetHeuristic(c->matmuls->lt, p->op, p->a, p->b, p->d, p->d, preference, CHOICES, found, &n);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (code != CUBLAS_STATUS_SUCCESS || n == 0 || found.state != CUBLAS_STATUS_SUCCESS) return false;
-    p->algo = found.algo;
+    if (code != CUBLAS_STATUS_SUCCESS || n == 0) return false;
+    for (int i = n - 1; i >= 0; i--)
+        if (preferred(c, p, &found[i])) best = i;
+    if (found[best].state != CUBLAS_STATUS_SUCCESS) return false;
+    p->algo = found[best].algo;
     return true;
 }
 
