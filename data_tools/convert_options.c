@@ -119,12 +119,6 @@ static const char *said_of_rows(const dlrm_source_hints *h)
                         : NULL;
 }
 
-static int64_t free_memory(void)
-{
-    int64_t available = dlrm_mem_available();
-    return (available < 0 ? (int64_t)1 << 30 : available) / 2;
-}
-
 /* Rows that are ids already: few of the options are for them. */
 static dlrm_status settle_rows(dlrm_convert_options *o, int64_t test_day)
 {
@@ -134,7 +128,7 @@ static dlrm_status settle_rows(dlrm_convert_options *o, int64_t test_day)
                     strcmp(text_only, "shuffle") == 0 ? ", which 'dlrm_data shuffle' shuffles" : "");
     if (o->n_files != 1) return FAIL(DLRM_E_USAGE, "%d inputs, expected one folder or file of %s", o->n_files, dlrm_format_names[o->hints.format]);
     if (o->vocab && o->to != DLRM_FORMAT_TEXT) return FAIL(DLRM_E_USAGE, "--vocab goes with text, as input or output");
-    if (o->memory == 0) o->memory = free_memory();
+    if (o->memory == 0) o->memory = dlrm_tool_free_memory();
     return DLRM_OK;
 }
 
@@ -164,7 +158,7 @@ static dlrm_status settle_text(dlrm_convert_options *o, int64_t test_day)
     if (o->frequency_limit < 0) o->frequency_limit = 0;
     int64_t least = least_memory(o->threads);
     if (o->memory == 0) {
-        o->memory = free_memory();
+        o->memory = dlrm_tool_free_memory();
         if (o->memory < least)
             return FAIL(
                 DLRM_E_RUNTIME,
@@ -236,6 +230,7 @@ dlrm_status dlrm_convert_options_parse(int argc, char **argv, dlrm_convert_optio
          "text: of malformed lines that is tolerated (default 0.001)", .min = 0, .max = 1},
         {"threads", DLRM_OPT_INT, &o->threads, "N", "text: default: the cores", .min = 1, .max = 1024},
         DLRM_HINT_OPTIONS(o->hints),
+        DLRM_HOTNESS_OPTION(o->hints),
     };
     const dlrm_usage usage = {"convert", "INPUT... --out DIR [options]", help_text, options,
                               sizeof options / sizeof *options};

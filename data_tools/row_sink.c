@@ -63,6 +63,12 @@ dlrm_status dlrm_dense_recode(dlrm_dense_form from, dlrm_dense_form to, const dl
     return DLRM_OK;
 }
 
+const uint16_t *dlrm_dense_halves(const dlrm_shape *shape, const dlrm_stretch *rows, uint16_t *out)
+{
+    for (int64_t i = 0; i < rows->n * shape->n_dense; i++) out[i] = dlrm_half_of_float(((const float *)rows->dense)[i]);
+    return out;
+}
+
 /* --- split_binary --- */
 
 typedef struct split_sink {
@@ -86,8 +92,7 @@ static dlrm_status write_columns(dlrm_row_sink *base, int split, const dlrm_stre
             TRY(dlrm_alloc(values, sizeof *s->halves, "dense values", &s->halves));
             s->n_halves = values;
         }
-        for (int64_t i = 0; i < values; i++) s->halves[i] = dlrm_half_of_float(((const float *)rows->dense)[i]);
-        dense = s->halves;
+        dense = dlrm_dense_halves(shape, rows, s->halves);
     }
     if (shape->n_dense) TRY(dlrm_columns_dense(s->columns, split, rows->first, n, dense));
     for (int f = 0; f < shape->n_features; f++) {

@@ -33,6 +33,9 @@ void dlrm_sink_close(dlrm_row_sink **s);
 dlrm_status dlrm_dense_recode(dlrm_dense_form from, dlrm_dense_form to, const dlrm_shape *shape, const char *path,
                               dlrm_stretch *rows) DLRM_MUST_USE;
 
+/* The dense values of float rows as float16, into out[n][n_dense]. */
+const uint16_t *dlrm_dense_halves(const dlrm_shape *shape, const dlrm_stretch *rows, uint16_t *out);
+
 /* The twins. */
 dlrm_status dlrm_split_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out) DLRM_MUST_USE;
 dlrm_status dlrm_record_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out) DLRM_MUST_USE;

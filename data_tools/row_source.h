@@ -28,6 +28,7 @@ struct dlrm_row_source {
     int64_t disk_bytes;            /* of all files */
     int dense_bytes;               /* of a dense value on disk */
     const char *note;              /* what the format alone does not say, for info; or NULL */
+    const bool *wanted;            /* [n_features], the caller's: features whose ids are wanted; NULL: all. The others may be left out */
     dlrm_findings *findings;       /* the caller's; NULL: the first bad value ends the reading */
     /* Rows [row, row+n) of a split, n at most the stretch's capacity. hugectr_norm: in order, from 0. */
     dlrm_status (*read)(dlrm_row_source *s, int split, int64_t row, int64_t n, dlrm_stretch *out);

@@ -8,6 +8,8 @@
      .choices = dlrm_form_names},                                                                                                   \
     {"dense-features", DLRM_OPT_INT, &(h).n_dense, "N", "headerless records: dense values of a row (default 13)", .min = 0,         \
      .max = 1 << 20},                                                                                                               \
-    {"hotness", DLRM_OPT_TEXT, &(h).hotness, "LIST", "headerless records: ids a row of each feature, as 3,1,2", .min = 0},          \
     {"cardinalities", DLRM_OPT_TEXT, &(h).cardinalities, "LIST", "headerless records: ids of each feature", .min = 0},              \
     {"key-bits", DLRM_OPT_CHOICE, &(h).key_width, "N", "hugectr_norm: 32 or 64 (default: found by trying)", .choices = dlrm_key_widths}
+/* Where a sub-command has no --hotness of its own. */
+#define DLRM_HOTNESS_OPTION(h) \
+    {"hotness", DLRM_OPT_TEXT, &(h).hotness, "LIST", "headerless records: ids a row of each feature, as 3,1,2", .min = 0}

@@ -254,7 +254,8 @@ static dlrm_status read_rows(dlrm_row_source *base, int split, int64_t row, int6
     out->n = n;
     TRY(read_labels(s, &c->label, out));
     if (base->shape.n_dense) TRY(read_dense(s, &c->dense, out));
-    for (int f = 0; f < base->shape.n_features; f++) TRY(read_ids(s, c, f, out));
+    for (int f = 0; f < base->shape.n_features; f++)
+        if (!base->wanted || base->wanted[f]) TRY(read_ids(s, c, f, out));
     return DLRM_OK;
 }
 

@@ -21,6 +21,12 @@ int dlrm_tool_cores(void)
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+int64_t dlrm_tool_free_memory(void)
+{
+    int64_t available = dlrm_mem_available();
+    return (available < 0 ? (int64_t)1 << 30 : available) / 2;
+}
+
 double dlrm_tool_cpu_seconds(void)
 {
     struct timespec t;

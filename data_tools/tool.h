@@ -11,6 +11,8 @@ enum { DLRM_PATH_MAX = 4096 };
 
 int dlrm_tool_cores(void); /* that this process may use */
 
+int64_t dlrm_tool_free_memory(void); /* half of what is free: the default of --memory */
+
 double dlrm_tool_cpu_seconds(void); /* that this process has used, all threads, user and system */
 
 /* Runs job(shared, thread, stop) on `threads` threads and waits. The first failure's message becomes this thread's

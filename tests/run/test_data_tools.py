@@ -26,9 +26,9 @@ class Rows:
         self.lengths = lengths or [None] * len(ids)
 
 
-def make_rows(n, seed, hotness=(1,) * 26, counts=True, n_dense=13, varying=()):
+def make_rows(n, seed, hotness=(1,) * 26, counts=True, n_dense=13, varying=(), cards=None):
     rng = np.random.default_rng(seed)
-    cards = [int(c) for c in rng.choice([2, 100, 126, 127, 1000, 32766, 32767, 70000], len(hotness))]
+    cards = cards or [int(c) for c in rng.choice([2, 100, 126, 127, 1000, 32766, 32767, 70000], len(hotness))]
     dense = np.minimum(rng.zipf(1.4, (n, n_dense)), 100000).astype(np.int64) - 1
     if not counts:
         dense = np.log(dense + 1.0).astype(np.float32)
@@ -544,6 +544,68 @@ class Text(Case):
             self.assertIn(old, good)
             self.write("r/records.yaml", good.replace(old, new))
             self.fails(message, "convert", "r", "--out", "no")
+
+
+class MultiHot(Case):
+    def bags(self, tables, hotness, seed):
+        """facebook's multi_hot.py: the tables of bags, from NumPy's legacy generator."""
+        np.random.seed(seed)
+        out = []
+        for n, h in zip(tables, hotness):
+            tail = np.random.randint(0, n, (n, h - 1)) if h > 1 else np.zeros((n, 0), np.int64)
+            out.append(np.concatenate([np.arange(n)[:, None], tail], 1))
+        return out
+
+    def test_like_numpy(self):
+        rows = make_rows(3000, 70, (1,) * 5, counts=False, cards=[70000, 126, 32767, 1000, 50000])
+        self.write("one/train_data.bin", records(rows))
+        self.write("one/test_data.bin", records(rows)[:200])
+        hotness = (3, 1, 40, 2, 7)
+        said = ["one", "--from", "hugectr_raw", "--cardinalities", ",".join(map(str, rows.cards)), "--hotness", ",".join(map(str, hotness))]
+        caps = [min(c, 20000) for c in rows.cards]
+        for seed in (0, 7):
+            bags = self.bags(caps, hotness, seed)
+            self.tool("multihot", *said, "--cap", 20000, "--seed", seed, "--out", "many%d" % seed)
+            for split, n in (("train", 3000), ("test", 200)):
+                got, _ = read_split_binary(self.path("many%d" % seed), split)
+                np.testing.assert_array_equal(got.label, rows.label[:n])
+                np.testing.assert_array_equal(got.dense, rows.dense[:n])
+                self.assertEqual(got.cards, caps)
+                for k in range(5):
+                    np.testing.assert_array_equal(got.ids[k], bags[k][rows.ids[k][:n, 0] % caps[k]], "feature %d" % k)
+        # a part of a table at a time
+        r = self.tool("multihot", *said, "--cap", 20000, "--memory", "1M", "--out", "parts")
+        self.assertRegex(r.stdout, r"[3-9] passes over the input")
+        self.assertSameFiles("many0", "parts")
+        # tables of other sizes
+        sizes = [50, 60, 70, 80, 1]
+        self.tool("multihot", *said, "--rows", ",".join(map(str, sizes)), "--out", "small")
+        got, _ = read_split_binary(self.path("small"), "train")
+        for k, table in enumerate(self.bags(sizes, hotness, 0)):
+            np.testing.assert_array_equal(got.ids[k], table[rows.ids[k][:, 0] % sizes[k]])
+        self.assertIn("no problems", self.tool("verify", "small").stdout)
+        # to HugeCTR's records, where the bags stand side by side
+        self.tool("convert", "many0", "--to", "hugectr_raw", "--out", "raw")
+        want = Rows(rows.label, rows.dense, [b[i[:, 0] % c] for b, i, c in zip(self.bags(caps, hotness, 0), rows.ids, caps)], caps)
+        self.assertTrue(self.bytes_of("raw/train_data.bin") == records(want).tobytes())
+        self.fails("feature cat_0 has 3 ids a row already, expected one", "multihot", "small", "--hotness", "1,1,1,1,1", "--out", "no")
+        self.fails("--hotness: not given, and MLPerf's are 26 values, expected one for each of 5 features", "multihot", *said[:-2], "--out", "no", code=2)
+        self.fails("--rows: 2 values, expected one for each of 5 features", "multihot", *said, "--rows", "1,2", "--out", "no", code=2)
+        self.fails("--hotness: \"x\" at place 1, expected integers from 1", "multihot", *said[:-1], "1,x", "--out", "no", code=2)
+        self.fails("--memory: 100, expected at least 1M", "multihot", *said, "--memory", "100", "--out", "no", code=2)
+
+    def test_mlperf(self):
+        self.tool("synth", "--rows", 3000, "--out", "t.txt")
+        self.tool("convert", "t.txt", "--out", "one", "--dense-type", "float32")
+        self.tool("multihot", "one", "--out", "many")
+        one, _ = read_split_binary(self.path("one"), "train")
+        many, spec = read_split_binary(self.path("many"), "train")
+        self.assertEqual([i.shape[1] for i in many.ids], MLPERF_HOTNESS)
+        self.assertEqual(spec["metadata"], {"dense": "log3"})
+        for k, table in enumerate(self.bags(one.cards, MLPERF_HOTNESS, 0)):
+            np.testing.assert_array_equal(many.ids[k], table[one.ids[k][:, 0]])
+        self.tool("convert", "many", "--to", "hugectr_raw", "--out", "raw")
+        self.assertEqual(os.path.getsize(self.path("raw/train_data.bin")), 912 * len(one.label))
 
 
 if __name__ == "__main__":
