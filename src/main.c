@@ -21,7 +21,7 @@ static void usage(FILE *out)
 {
     fputs("usage: mpirun -n RANKS dlrm-train CONFIG.yaml [key.path=value ...]       train\n"
           "       dlrm-train CONFIG.yaml --check                                   validate config and data; show model, placement, work\n"
-          "       mpirun -n RANKS dlrm-train CONFIG.yaml --eval                    evaluate checkpoint.init_from\n"
+          "       mpirun -n RANKS dlrm-train CONFIG.yaml --eval                    evaluate a checkpoint, or checkpoint.init_from\n"
           "       mpirun -n RANKS dlrm-train CONFIG.yaml --predict OUT.npy         one probability per row of the test split\n"
           "       dlrm-train --help [topic] | --version\n",
           out);
@@ -85,23 +85,26 @@ static dlrm_status parse(int argc, char **argv, command *c)
 static dlrm_status need_test_and_weights(const dlrm_session *s, const char *option)
 {
     if (!dlrm_session_has_test(s)) return FAIL(DLRM_E_INPUT, "%s: %s has no test split", option, s->cfg.data.path);
-    if (!s->cfg.checkpoint.init_from)
-        return FAIL(DLRM_E_INPUT, "%s: checkpoint.init_from is not set: there are no weights to evaluate", option);
+    if (!s->cfg.checkpoint.init_from && !s->from.folder[0])
+        return FAIL(DLRM_E_INPUT, "%s: there is no checkpoint to resume, and checkpoint.init_from is not set: there are no weights to evaluate",
+                    option);
     return DLRM_OK;
 }
 
-static dlrm_status run(const command *c, dlrm_comm *comm)
+/* *code: the exit code of a run that ended without an error. */
+static dlrm_status run(const command *c, dlrm_comm *comm, int *code)
 {
+    const bool weights_only = c->mode == EVAL || c->mode == PREDICT;
     dlrm_session s;
     dlrm_status st;
-    TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, &s));
+    TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, weights_only, &s));
     if (c->mode == CHECK) {
         TRY_TO(done, st, dlrm_work_print(&s));
         goto done;
     }
-    if (c->mode != TRAIN) TRY_TO(done, st, need_test_and_weights(&s, c->mode == EVAL ? "--eval" : "--predict"));
+    if (weights_only) TRY_TO(done, st, need_test_and_weights(&s, c->mode == EVAL ? "--eval" : "--predict"));
     TRY_TO(done, st, dlrm_session_open_model(&s));
-    st = c->mode == TRAIN ? dlrm_train(&s) : c->mode == EVAL ? dlrm_train_eval_only(&s) : dlrm_predict(&s, c->predict_to);
+    st = c->mode == TRAIN ? dlrm_train(&s, code) : c->mode == EVAL ? dlrm_train_eval_only(&s) : dlrm_predict(&s, c->predict_to);
 done:
     dlrm_session_close(&s);
     return st;
@@ -117,7 +120,7 @@ int main(int argc, char **argv)
     if (st == DLRM_OK) {
         c.overrides = calloc((size_t)argc, sizeof *c.overrides);
         st = c.overrides ? parse(argc, argv, &c) : FAIL(DLRM_E_RUNTIME, "out of memory");
-        if (st == DLRM_OK) st = run(&c, &comm);
+        if (st == DLRM_OK) st = run(&c, &comm, &code);
         free(c.overrides);
     }
     /* Every rank has the same status: the message is said once. One on input starts with the place, FILE:LINE:COLUMN. */
@@ -127,5 +130,5 @@ int main(int argc, char **argv)
         dlrm_error_line(text);
     }
     dlrm_comm_close(&comm);
-    return (int)st;
+    return st == DLRM_OK ? code : (int)st;
 }

@@ -31,6 +31,7 @@ build_needs=(
     'has_mpi         | openmpi-bin libopenmpi-dev | starts the ranks and connects them'
     'has_lib yaml-0.1 | libyaml-dev               | reads configs'
     'has_lib jansson | libjansson-dev             | reads and writes JSON'
+    'has_lib libxxhash | libxxhash-dev           | checksums of checkpoints'
     'has_lib zlib    | zlib1g-dev                 | reads .gz files'
     'has_lib openblas | libopenblas-dev           | matrix products on the CPU'
     'has_dnnl        | libdnnl-dev                | matrix products on CPUs with AVX-512'

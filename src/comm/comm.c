@@ -351,3 +351,17 @@ int64_t dlrm_comm_pulse_finish(dlrm_comm *c, int *who)
     if (who) *who = c->ranks - 1 - (int)(m->pulse_result % c->ranks);
     return m->pulse_result / c->ranks;
 }
+
+dlrm_status dlrm_comm_work(dlrm_comm *c, dlrm_status (*some)(void *ctx, bool *done), void *ctx)
+{
+    enum { FINISHED, BUSY, FAILED };
+    dlrm_status st = DLRM_OK;
+    bool done = false;
+    int64_t worst = BUSY;
+    while (worst == BUSY) {
+        if (!done) st = some(ctx, &done);
+        dlrm_comm_pulse_start(c, st != DLRM_OK ? FAILED : done ? FINISHED : BUSY);
+        worst = dlrm_comm_pulse_finish(c, NULL);
+    }
+    return worst == FINISHED ? DLRM_OK : dlrm_comm_agree(c, st, NULL);
+}

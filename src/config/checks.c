@@ -28,6 +28,35 @@ static dlrm_status check_model(const dlrm_config *cfg)
     return DLRM_OK;
 }
 
+typedef struct search {
+    const char *section;
+    bool found;
+} search;
+
+static void look(void *ctx, const char *path, const char *value)
+{
+    search *s = ctx;
+    (void)value;
+    s->found |= dlrm_key_is_within(path, s->section);
+}
+
+static dlrm_status check_checkpoint(const dlrm_config *cfg)
+{
+    if (!cfg->checkpoint.path && cfg->checkpoint.every_steps > 0)
+        return dlrm_config_fail(cfg, "checkpoint.every_steps", "found %lld, but checkpoint.path is not set: nothing can be saved",
+                                (long long)cfg->checkpoint.every_steps);
+    if (!cfg->checkpoint.path && cfg->checkpoint.every_minutes > 0)
+        return dlrm_config_fail(cfg, "checkpoint.every_minutes", "found %g, but checkpoint.path is not set: nothing can be saved",
+                                cfg->checkpoint.every_minutes);
+    for (int i = 0; i < cfg->checkpoint.allow_changed.n; i++) {
+        search s = {.section = cfg->checkpoint.allow_changed.v[i]};
+        dlrm_config_each(cfg, look, &s);
+        if (!s.found)
+            return dlrm_config_fail(cfg, "checkpoint.allow_changed", "found \"%.100s\", expected a key or a section of keys", s.section);
+    }
+    return DLRM_OK;
+}
+
 static dlrm_status check_run(const dlrm_config *cfg)
 {
     const dlrm_schedule_config *s = &cfg->optimizer.schedule;
@@ -43,6 +72,7 @@ static dlrm_status check_run(const dlrm_config *cfg)
     if (chunks & (chunks - 1))
         return dlrm_config_fail(cfg, "train.deterministic_chunks", "found %lld, expected a power of two",
                                 (long long)chunks);
+    TRY(check_checkpoint(cfg));
     if (cfg->checkpoint.name_map && !cfg->checkpoint.init_from)
         return dlrm_config_fail(cfg, "checkpoint.name_map",
                                 "found \"%s\", but checkpoint.init_from is not set: there are no names to map",

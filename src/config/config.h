@@ -38,6 +38,11 @@ typedef struct dlrm_int_list {
     int *v;
 } dlrm_int_list;
 
+typedef struct dlrm_text_list {
+    int n;
+    const char **v;
+} dlrm_text_list;
+
 /* Ids per sample as written: {0}: not given; max > 0: variable, up to that many; else one feature per element. */
 typedef struct dlrm_hotness {
     dlrm_int_list fixed;
@@ -120,6 +125,7 @@ typedef struct dlrm_config {
         double every_minutes;
         int64_t keep;
         const char *resume; /* "auto", "never" or a path */
+        dlrm_text_list allow_changed; /* keys that may differ from a checkpoint's */
         const char *init_from, *export_to, *name_map;
     } checkpoint;
     struct {
@@ -144,6 +150,13 @@ void dlrm_config_clear(dlrm_config *cfg); /* copes with {0} */
  * a message: DLRM_E_INPUT "FILE:LINE:COLUMN: key.path: …", "FILE: key.path: …" where nothing of it is in the file,
  * "command line: key.path: …" for an override. */
 dlrm_status dlrm_config_fail(const dlrm_config *cfg, const char *key_path, const char *fmt, ...) DLRM_PRINTF(3, 4);
+
+/* Every key that has one value, with its value as text (defaults included, tables and features not), in the key table's
+ * order. */
+typedef void dlrm_config_visitor(void *ctx, const char *path, const char *value);
+void dlrm_config_each(const dlrm_config *cfg, dlrm_config_visitor *visit, void *ctx);
+/* Is this key the section, or below it? */
+bool dlrm_key_is_within(const char *path, const char *section);
 
 /* --help [topic]: what topics there are (NULL), the keys below `topic` ("model", "optimizer.schedule", …) or those
  * called so ("batch_size"). false: no such topic. */

@@ -39,6 +39,10 @@
     {                                                                                        \
         .path = p, .type = DLRM_KEY_TEXT, FIELD(f), .def = d, .unit = u, .text = __VA_ARGS__ \
     }
+#define TEXTS(p, f, u, ...)                                                                                        \
+    {                                                                                                              \
+        .path = p, .type = DLRM_KEY_TEXTS, FIELD(f), .def = "null", .nullable = true, .unit = u, .text = __VA_ARGS__ \
+    }
 #define NAME(p, f, d, n, ...)                                                                             \
     {                                                                                                     \
         .path = p, .type = DLRM_KEY_NAME, FIELD(f), .def = d, .names = n, .unit = "", .text = __VA_ARGS__ \
@@ -305,18 +309,18 @@ static const dlrm_key config_keys[] = {
 
     SECTION("checkpoint", "Saved weights and state."),
     TEXT("checkpoint.path", checkpoint.path, "null", "a path",
-         "Folder of the checkpoints; one is always written at the end. null: nothing is saved.", OR_NULL(0),
-         .missing = NOT_BUILT),
+         "Folder of the checkpoints; one is always written at the end. null: nothing is saved.", OR_NULL(0)),
     INT("checkpoint.every_steps", checkpoint.every_steps, "0", 0, MAX_STEPS, "steps", "Interval. 0 or null: off.",
-        OR_NULL(0), .missing = NOT_BUILT),
+        OR_NULL(0)),
     FLOAT("checkpoint.every_minutes", checkpoint.every_minutes, "0", 0, 1e7, "minutes", "Interval. 0 or null: off.",
-          OR_NULL(0), .missing = NOT_BUILT),
-    INT("checkpoint.keep", checkpoint.keep, "2", 1, 1 << 20, "checkpoints", "The latest so many stay.",
-        .missing = NOT_BUILT),
+          OR_NULL(0)),
+    INT("checkpoint.keep", checkpoint.keep, "2", 1, 1 << 20, "checkpoints", "The latest so many stay."),
     TEXT("checkpoint.resume", checkpoint.resume, "auto", "a path",
          "auto: go on from the newest checkpoint in checkpoint.path, if any. never: start anew. Or a "
          "checkpoint's folder.",
-         .names = resumes, .missing = NOT_BUILT),
+         .names = resumes),
+    TEXTS("checkpoint.allow_changed", checkpoint.allow_changed, "keys",
+          "Keys, or sections, that may differ from those of the checkpoint that is resumed: [optimizer.schedule]."),
     TEXT("checkpoint.init_from", checkpoint.init_from, "null", "a path",
          "Initial weights: a safetensors file, or a folder of them.", OR_NULL(0)),
     TEXT("checkpoint.export", checkpoint.export_to, "null", "a path",

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DLRM_MAX_LAYERS = 128, DLRM_MAX_TABLES = 1 << 20 /* tables, features and hotness entries alike */ };
+enum { DLRM_MAX_LAYERS = 128, DLRM_MAX_TEXTS = 256, DLRM_MAX_TABLES = 1 << 20 /* tables, features and hotness entries alike */ };
 
 typedef enum dlrm_key_type {
     DLRM_KEY_SECTION,      /* a map whose keys are rows of the same table */
@@ -13,6 +13,7 @@ typedef enum dlrm_key_type {
     DLRM_KEY_FLOAT,        /* double */
     DLRM_KEY_BOOL,         /* bool */
     DLRM_KEY_TEXT,         /* const char * */
+    DLRM_KEY_TEXTS,        /* dlrm_text_list, may be empty */
     DLRM_KEY_NAME,         /* one of `names`, its value in an int or bool */
     DLRM_KEY_WIDTHS,       /* dlrm_int_list, may be empty */
     DLRM_KEY_HOTNESS,      /* dlrm_hotness: an integer or {max: integer} */

@@ -65,6 +65,9 @@ void dlrm_key_expected(const dlrm_key *key, char *buf, size_t bytes)
         if (key->names) append_names(buf, bytes, key->names);
         append(buf, bytes, "%s%s", key->names ? " or " : "", key->unit);
         break;
+    case DLRM_KEY_TEXTS:
+        append(buf, bytes, "a list of at most %d %s", DLRM_MAX_TEXTS, key->unit);
+        break;
     case DLRM_KEY_NAME:
         append(buf, bytes, "one of ");
         append_names(buf, bytes, key->names);

@@ -45,6 +45,18 @@ static dlrm_status read_list(const dlrm_key *key, const dlrm_yaml *node, const c
     return DLRM_OK;
 }
 
+static dlrm_status read_texts(const dlrm_key *key, const dlrm_yaml *node, const char *path, dlrm_text_list *out)
+{
+    if (dlrm_yaml_is_null(node) && key->nullable) return DLRM_OK;
+    if (node->kind != DLRM_YAML_LIST || node->n > DLRM_MAX_TEXTS) return fail_value(key, node, path);
+    TRY(dlrm_alloc(node->n, sizeof *out->v, path, &out->v));
+    for (int i = 0; i < node->n; i++) {
+        if (node->items[i]->kind != DLRM_YAML_SCALAR || dlrm_yaml_is_null(node->items[i])) return fail_value(key, node, path);
+        out->v[out->n++] = node->items[i]->text;
+    }
+    return DLRM_OK;
+}
+
 static dlrm_status read_hotness(const dlrm_key *key, const dlrm_yaml *node, const char *path, dlrm_hotness *out)
 {
     if (dlrm_yaml_is_null(node)) return DLRM_OK;
@@ -231,6 +243,8 @@ static dlrm_status read_key(dlrm_config *cfg, const dlrm_key *key, const dlrm_ya
         return DLRM_OK; /* its keys have rows of their own */
     case DLRM_KEY_WIDTHS:
         return read_list(key, node, path, DLRM_MAX_LAYERS, out);
+    case DLRM_KEY_TEXTS:
+        return read_texts(key, node, path, out);
     case DLRM_KEY_HOTNESS:
     case DLRM_KEY_HOTNESS_LIST:
         return read_hotness(key, node, path, out);
@@ -282,6 +296,7 @@ void dlrm_config_clear_values(dlrm_config *cfg)
     for (int i = 0; i < cfg->model.n_features; i++) dlrm_free(&cfg->model.features[i].hotness.fixed.v);
     dlrm_free(&cfg->model.tables);
     dlrm_free(&cfg->model.features);
+    dlrm_free(&cfg->checkpoint.allow_changed.v);
     dlrm_free(&cfg->model.bottom_mlp.v);
     dlrm_free(&cfg->model.top_mlp.v);
 }

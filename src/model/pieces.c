@@ -31,7 +31,7 @@ static int param_pieces(const dlrm_model *m, int i, bool state, dlrm_piece *out)
         out[k] = (dlrm_piece){.tensor = i, .whole = {.n_dims = p->n_dims, .dims = {p->dims[0], p->n_dims == 2 ? p->dims[1] : 0}},
                               .whole_rows = rows, .whole_columns = columns,
                               .part = {.row_step = 1, .rows = rows, .columns = columns}, .at = (char *)(base + p->offset),
-                              .pitch = p->pitch, .element_bytes = sizeof(float), .saved_here = has_turn(m, i)};
+                              .pitch = p->pitch, .saved_here = has_turn(m, i)};
         snprintf(out[k].whole.name, sizeof out[k].whole.name, "%s%s", p->name, k == 0 ? "" : state_suffix(opt, k - 1));
     }
     return n;
@@ -55,7 +55,7 @@ static int slice_pieces(const dlrm_model *m, int i, bool state, dlrm_piece *out)
                               .part = {.first_row = s->first_row, .row_step = s->row_step, .rows = s->rows,
                                        .first_column = by_row ? 0 : s->first_column, .columns = columns},
                               .at = k == 0 ? t->weight : (char *)t->state[k - 1], .pitch = columns,
-                              .element_bytes = (int)dlrm_dtype_bytes(dtype), .saved_here = s->owner != DLRM_EVERY_RANK || has_turn(m, s->table)};
+                              .saved_here = (s->owner != DLRM_EVERY_RANK || has_turn(m, s->table)) && !(by_row && s->first_column > 0)};
         snprintf(out[k].whole.name, sizeof out[k].whole.name, "table.%s.weight%s", whole->name, k == 0 ? "" : state_suffix(opt, k - 1));
     }
     return n;
@@ -79,7 +79,7 @@ static int64_t together(const dlrm_piece *p, int64_t n)
 
 static char *row_at(const dlrm_piece *p, int64_t row)
 {
-    return p->at + row * p->pitch * p->element_bytes;
+    return p->at + row * p->pitch * (int64_t)dlrm_dtype_bytes(p->whole.dtype);
 }
 
 void dlrm_piece_download(dlrm_backend *be, const dlrm_piece *p, int64_t row, int64_t n, void *block)

@@ -18,7 +18,6 @@ typedef struct dlrm_piece {
     dlrm_part part;
     char *at;          /* its first element, backend memory */
     int64_t pitch;     /* elements from one of its rows to the next */
-    int element_bytes;
     bool saved_here;   /* where several ranks hold the same part, one of them writes it */
 } dlrm_piece;
 
@@ -26,7 +25,7 @@ typedef struct dlrm_piece {
 dlrm_status dlrm_pieces_list(const dlrm_model *m, bool state, dlrm_piece **list, int *n) DLRM_MUST_USE;
 static inline int64_t dlrm_piece_row_bytes(const dlrm_piece *p)
 {
-    return p->part.columns * p->element_bytes;
+    return p->part.columns * (int64_t)dlrm_dtype_bytes(p->whole.dtype);
 }
 static inline int64_t dlrm_piece_bytes(const dlrm_piece *p)
 {

@@ -285,6 +285,11 @@ void dlrm_st_close(dlrm_st_file *f)
     *f = (dlrm_st_file){.fd = -1};
 }
 
+const char *dlrm_st_dtype_name(dlrm_dtype dtype)
+{
+    return dtype == DLRM_BF16 ? "BF16" : dtype == DLRM_FP16 ? "F16" : "F32";
+}
+
 size_t dlrm_st_header_entry(const dlrm_tensor_info *t, const char *dtype, int64_t from, int64_t to, char *buf, size_t bytes)
 {
     json_t *name = json_string(t->name);

@@ -52,8 +52,7 @@ static int64_t value_bytes(const dlrm_tensor_info *t)
 
 static size_t header_entry(const dlrm_tensor_info *t, int64_t at, char *buf, size_t bytes)
 {
-    const char *name = t->dtype == DLRM_BF16 ? "BF16" : t->dtype == DLRM_FP16 ? "F16" : "F32";
-    return dlrm_st_header_entry(t, name, at, at + value_bytes(t), buf, bytes);
+    return dlrm_st_header_entry(t, dlrm_st_dtype_name(t->dtype), at, at + value_bytes(t), buf, bytes);
 }
 
 static int64_t padded(int64_t header)

@@ -1,5 +1,7 @@
 #include "train/losses.h"
 
+#include <math.h>
+
 #include "base/mem.h"
 
 dlrm_status dlrm_losses_open(const dlrm_comm *c, dlrm_backend *be, int capacity, dlrm_losses *l)
@@ -37,10 +39,21 @@ int dlrm_losses_flush(dlrm_losses *l, dlrm_comm *c, const dlrm_reduce *r)
 {
     const int n = l->n, stride = n * DLRM_MAX_NODES;
     l->n = 0;
+    l->flushed = n;
     if (n == 0) return 0;
     l->be->ops->download(l->be, l->mine, l->noted, (size_t)stride * sizeof(double));
     dlrm_comm_allgather(c, l->mine, stride * (int64_t)sizeof(double), l->all);
     for (int i = 0; i < n; i++)
         l->mean[i] = dlrm_reduce_fold_f64(r, c->ranks, l->all + (int64_t)i * DLRM_MAX_NODES, stride) / (double)l->samples[i];
     return n;
+}
+
+int dlrm_losses_culprit(const dlrm_losses *l, const dlrm_reduce *r, int ranks, int i)
+{
+    for (int p = 0; p < ranks; p++) {
+        const double *partial = l->all + ((int64_t)p * l->flushed + i) * DLRM_MAX_NODES;
+        for (int k = 0; k < r->first_node[p + 1] - r->first_node[p]; k++)
+            if (!isfinite(partial[k])) return p;
+    }
+    return -1;
 }

@@ -8,6 +8,7 @@ typedef struct dlrm_losses {
     dlrm_backend *be;
     int capacity, n;
     double *noted; /* [capacity][DLRM_MAX_NODES], backend memory */
+    int flushed;        /* steps of the last flush */
     double *mine, *all; /* [capacity][DLRM_MAX_NODES], [ranks] of those */
     int64_t *samples;   /* [capacity] */
     double *mean;       /* [capacity]: what flush leaves */
@@ -20,3 +21,5 @@ bool dlrm_losses_full(const dlrm_losses *l);
 double *dlrm_losses_add(dlrm_losses *l, int64_t B);
 /* Returns how many steps were noted; l->mean and l->samples hold them until the next add. */
 int dlrm_losses_flush(dlrm_losses *l, dlrm_comm *c, const dlrm_reduce *r);
+/* After flush: the lowest rank whose own samples gave no finite loss in the i-th of the noted steps; -1: none did. */
+int dlrm_losses_culprit(const dlrm_losses *l, const dlrm_reduce *r, int ranks, int i);

@@ -27,6 +27,8 @@ struct dlrm_report {
     float *step_ms; /* rank 0: of the last KEPT_STEPS steps */
     float *sorted;  /* rank 0: scratch, as many */
     int64_t capacity, steps, samples, own_samples;
+    int saved, not_saved; /* checkpoints */
+    double stall_s, save_s;
     double total_s, wait_s, bar_at;
     /* since the last line */
     int64_t window_steps, window_samples, losses;
@@ -115,11 +117,16 @@ static dlrm_status open_log(dlrm_report *r, bool append)
     if (r->s->comm->rank != 0) return DLRM_OK;
     if (path && !(r->jsonl = fopen(path, append ? "a" : "w")))
         return dlrm_config_fail(&r->s->cfg, "log.jsonl", "cannot create \"%s\": %s", path, strerror(errno));
-    int64_t steps = dlrm_session_steps(r->s);
-    r->capacity = steps < KEPT_STEPS ? steps : KEPT_STEPS;
+    int64_t steps = dlrm_session_steps(r->s) - r->s->first_step;
+    r->capacity = steps < 1 ? 1 : steps < KEPT_STEPS ? steps : KEPT_STEPS;
     TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));
     TRY(dlrm_alloc(r->capacity, sizeof *r->sorted, "step times", &r->sorted));
-    return start_event(r);
+    TRY(start_event(r));
+    if (r->s->from.folder[0])
+        write_event(r, json_pack("{s:s,s:s,s:I,s:I,s:I,s:i}", "event", "resume", "checkpoint", r->s->from.folder, "step",
+                                 (json_int_t)r->s->from.manifest.progress.step, "epoch", (json_int_t)r->s->from.manifest.progress.epoch, "row",
+                                 (json_int_t)r->s->from.manifest.progress.row, "ranks_before", r->s->from.manifest.ranks));
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
@@ -190,6 +197,18 @@ void dlrm_report_loss(dlrm_report *r, double loss)
     r->losses++;
 }
 
+void dlrm_report_losses(const dlrm_report *r, double *sum, int64_t *n)
+{
+    *sum = r->loss_sum;
+    *n = r->losses;
+}
+
+void dlrm_report_set_losses(dlrm_report *r, double sum, int64_t n)
+{
+    r->loss_sum = sum;
+    r->losses = n;
+}
+
 static int by_value(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
@@ -257,6 +276,26 @@ void dlrm_report_evaluation(dlrm_report *r, int64_t step, const dlrm_evaluation 
                              number(e->loss), "samples", (json_int_t)e->samples));
 }
 
+void dlrm_report_checkpoint(dlrm_report *r, const dlrm_save_result *c)
+{
+    r->saved += c->saved;
+    r->not_saved += !c->saved;
+    r->stall_s += c->stall_s;
+    r->save_s += c->save_s;
+    if (r->s->comm->rank != 0) return;
+    json_t *event = json_pack("{s:s,s:I,s:b,s:s,s:I,s:o,s:o}", "event", "checkpoint", "step", (json_int_t)c->step, "saved", (int)c->saved,
+                              "checkpoint", c->folder, "bytes", (json_int_t)c->bytes, "stall_ms", number(1e3 * c->stall_s), "save_ms",
+                              number(1e3 * c->save_s));
+    if (c->saved) {
+        dlrm_info("checkpoint %s | %.1f MiB in %.2f s, training waited %.1f ms", c->folder, (double)c->bytes / (1 << 20), c->save_s,
+                  1e3 * c->stall_s);
+    } else {
+        dlrm_warn("step %lld could not be saved: %s; training goes on, older checkpoints stay", (long long)c->step, c->why);
+        json_object_set_new(event, "why", json_string(c->why));
+    }
+    write_event(r, event);
+}
+
 static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, double median, double p95)
 {
     const int R = r->s->comm->ranks;
@@ -275,8 +314,10 @@ static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, do
         clamped += ranks[p].clamped;
     }
     dlrm_info("%s after %lld steps, %lld samples in %.1f s of training", why, (long long)r->steps, (long long)r->samples, r->total_s);
-    dlrm_info("step time: median %.2f ms, p95 %.2f ms | %.0f samples/s", median, p95, (double)r->samples / r->total_s);
-    dlrm_info("time: %s (rank 0)", shares);
+    if (r->steps > 0) {
+        dlrm_info("step time: median %.2f ms, p95 %.2f ms | %.0f samples/s", median, p95, (double)r->samples / r->total_s);
+        dlrm_info("time: %s (rank 0)", shares);
+    }
     dlrm_info("peak memory of a rank: %.1f MiB", (double)peak / (1 << 20));
     if (clamped) dlrm_warn("%lld ids were outside their tables and read row 0 (data.index_check: clamp)", (long long)clamped);
 }
@@ -308,10 +349,12 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
         quantiles(r, r->steps, &median, &p95);
         for (int p = 0; p < s->comm->ranks; p++) json_array_append_new(ranks, rank_json(r, p, &all[p]));
         end_lines(r, why, all, median, p95);
-        write_event(r, json_pack("{s:s,s:s,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "end", "why", why, "steps", (json_int_t)r->steps,
+        json_t *checkpoints = json_pack("{s:i,s:i,s:f,s:f}", "saved", r->saved, "failed", r->not_saved, "stall_s", r->stall_s, "save_s", r->save_s);
+        write_event(r, json_pack("{s:s,s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "end", "why", why, "first_step",
+                                 (json_int_t)s->first_step, "steps", (json_int_t)r->steps,
                                  "samples", (json_int_t)r->samples, "step_ms_median", number(median), "step_ms_p95", number(p95),
                                  "samples_per_s", number((double)r->samples / r->total_s), "train_s", number(r->total_s),
-                                 "data_wait_share", number(r->wait_s / r->total_s), "per_rank", ranks));
+                                 "data_wait_share", number(r->wait_s / r->total_s), "checkpoints", checkpoints, "per_rank", ranks));
     }
     dlrm_free(&all);
     return DLRM_OK;

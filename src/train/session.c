@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/load.h"
 #include "model/weights.h"
 #include "train/device.h"
 #include "train/work.h"
@@ -80,12 +81,30 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     return DLRM_OK;
 }
 
-dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_session *s)
+/* The data's position, from the checkpoint's: the row at which the next batch begins, in batches of now. */
+static dlrm_status find_start(dlrm_session *s)
 {
-    *s = (dlrm_session){.comm = comm};
+    const dlrm_train_state *at = &s->from.manifest.progress;
+    const int64_t per_epoch = dlrm_session_epoch_batches(s);
+    if (!s->from.folder[0]) return DLRM_OK;
+    s->first_step = at->step;
+    if (__builtin_mul_overflow(at->epoch, per_epoch, &s->first_batch) || s->first_batch > INT64_MAX / 2 || at->step > INT64_MAX / 4)
+        return FAIL(DLRM_E_INPUT, "%s/" DLRM_MANIFEST_NAME ": epoch %lld, step %lld are out of range", s->from.folder, (long long)at->epoch,
+                    (long long)at->step);
+    s->first_batch += min64(at->row / s->batch, per_epoch);
+    s->train_args.first_batch = s->first_batch;
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, bool weights_only,
+                              dlrm_session *s)
+{
+    *s = (dlrm_session){.comm = comm, .weights_only = weights_only};
     s->threads = choose_threads(comm);
     TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
     dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
+    TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, weights_only, &s->from));
+    if (!weights_only) TRY(find_start(s));
     return dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL);
 }
 
@@ -116,7 +135,17 @@ static dlrm_status open_model(dlrm_session *s)
                               .dense_features = s->spec.dense_features, .seed = (uint64_t)cfg->train.seed};
     TRY(dlrm_device_open(&args, &s->be));
     TRY(dlrm_model_open(cfg, &s->spec, &s->place, &s->be, s->comm, max_batch, &s->model));
-    return cfg->checkpoint.init_from ? DLRM_OK : dlrm_model_init(&s->model);
+    return cfg->checkpoint.init_from || s->from.folder[0] ? DLRM_OK : dlrm_model_init(&s->model);
+}
+
+static dlrm_status load_checkpoint(dlrm_session *s)
+{
+    const double start = dlrm_now();
+    TRY(dlrm_checkpoint_load(&s->model, s->from.folder, &s->from.manifest, !s->weights_only));
+    dlrm_info("resumed from %s: step %lld, epoch %lld, written by %d rank%s, read in %.1f s", s->from.folder, (long long)s->from.manifest.progress.step,
+              (long long)s->from.manifest.progress.epoch, s->from.manifest.ranks, s->from.manifest.ranks > 1 ? "s" : "", dlrm_now() - start);
+    if (s->cfg.checkpoint.init_from) dlrm_info("note: checkpoint.init_from is not read; the checkpoint goes before it");
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_session_open_model(dlrm_session *s)
@@ -124,6 +153,7 @@ dlrm_status dlrm_session_open_model(dlrm_session *s)
     if (s->device < 0) TRY(dlrm_work_check_memory(s));
     TRY(dlrm_comm_agree(s->comm, open_model(s), NULL));
     TRY(dlrm_comm_agree(s->comm, dlrm_model_open_exchange(&s->model, dlrm_device_open_exchange), NULL));
+    if (s->from.folder[0]) return load_checkpoint(s);
     if (!s->cfg.checkpoint.init_from) return DLRM_OK;
     return dlrm_weights_load(&s->model, s->cfg.checkpoint.init_from, s->cfg.checkpoint.name_map);
 }
@@ -132,6 +162,7 @@ void dlrm_session_close(dlrm_session *s)
 {
     dlrm_model_close(&s->model);
     if (s->be.ops) s->be.ops->close(&s->be);
+    dlrm_resume_clear(&s->from);
     dlrm_placement_clear(&s->place);
     dlrm_free(&s->wanted_by);
     dlrm_dataset_close(&s->data);
@@ -145,32 +176,48 @@ bool dlrm_session_has_test(const dlrm_session *s)
     return dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT) > 0;
 }
 
-static int64_t steps_per_epoch(const dlrm_session *s)
+int64_t dlrm_session_epoch_batches(const dlrm_session *s)
 {
     int64_t rows = dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);
     return rows / s->batch + (rows % s->batch != 0);
 }
 
+int64_t dlrm_session_position(const dlrm_session *s, int64_t step)
+{
+    return step - s->first_step + s->first_batch;
+}
+
 int64_t dlrm_session_steps(const dlrm_session *s)
 {
-    const int64_t steps = s->cfg.train.steps, epochs = s->cfg.train.epochs, per_epoch = steps_per_epoch(s);
-    if (epochs == 0 || (steps > 0 && steps / per_epoch < epochs)) return steps;
-    return epochs * per_epoch;
+    const int64_t steps = s->cfg.train.steps, epochs = s->cfg.train.epochs, per_epoch = dlrm_session_epoch_batches(s);
+    int64_t end;
+    if (epochs == 0) return steps;
+    if (__builtin_mul_overflow(epochs, per_epoch, &end) || end > INT64_MAX / 2) end = INT64_MAX / 2;
+    end += s->first_step - s->first_batch;
+    return steps > 0 && steps < end ? steps : end;
 }
 
 bool dlrm_session_evaluates(const dlrm_session *s, int64_t step)
 {
     if (!dlrm_session_has_test(s)) return false;
     if (s->cfg.eval.every_steps > 0 && step % s->cfg.eval.every_steps == 0) return true;
-    return s->cfg.eval.every_epoch && (step % steps_per_epoch(s) == 0 || step == dlrm_session_steps(s));
+    return s->cfg.eval.every_epoch && (dlrm_session_position(s, step) % dlrm_session_epoch_batches(s) == 0 || step == dlrm_session_steps(s));
+}
+
+/* Evaluations after steps (first, last]. */
+static int64_t evaluations(const dlrm_session *s, int64_t first, int64_t last)
+{
+    const int64_t k = s->cfg.eval.every_steps, e = dlrm_session_epoch_batches(s), shift = s->first_batch - s->first_step;
+    int64_t n = k > 0 ? last / k - first / k : 0;
+    if (!s->cfg.eval.every_epoch) return n;
+    for (int64_t at = ((first + shift) / e + 1) * e - shift; at <= last; at += e) n += k == 0 || at % k != 0;
+    return n + ((last + shift) % e != 0 && (k == 0 || last % k != 0));
 }
 
 int64_t dlrm_session_evaluations(const dlrm_session *s)
 {
-    int64_t n = 0, steps = dlrm_session_steps(s), k = s->cfg.eval.every_steps, e = steps_per_epoch(s);
+    const int64_t first = s->first_step, last = dlrm_session_steps(s);
     if (!dlrm_session_has_test(s)) return 0;
-    if (k > 0) n += steps / k;
-    if (!s->cfg.eval.every_epoch) return n;
-    for (int64_t at = e; at <= steps; at += e) n += k == 0 || at % k != 0;
-    return n + (steps % e != 0 && (k == 0 || steps % k != 0));
+    const bool due = first > 0 && !s->from.manifest.progress.evaluated && dlrm_session_evaluates(s, first);
+    return due + (last > first ? evaluations(s, first, last) : 0);
 }

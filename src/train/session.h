@@ -3,6 +3,7 @@
 #pragma once
 #include "data/dataset.h"
 #include "model/model.h"
+#include "train/resume.h"
 
 typedef struct dlrm_session {
     dlrm_config cfg;
@@ -15,22 +16,30 @@ typedef struct dlrm_session {
     int64_t batch, eval_batch; /* of the config, at most the split's rows */
     dlrm_reader_args train_args, eval_args;
     bool *wanted_by;      /* [ranks][n_inputs] */
+    bool weights_only;    /* no training: evaluation, prediction */
+    dlrm_resume from;     /* the checkpoint that the run goes on from */
+    int64_t first_step, first_batch; /* steps made before this run, and batches read, counted over epochs: equal, unless the batch
+                                        size changed */
     dlrm_placement place;
     int device;           /* CUDA: which of the host's GPUs; -1: CPU */
     dlrm_backend be;      /* opened by dlrm_session_open_model */
     dlrm_model model;
 } dlrm_session;
 
-/* Config, data and placement: what --check needs. */
-dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm,
+/* Config, data, checkpoint to go on from, and placement: what --check needs. weights_only: no training follows. */
+dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, bool weights_only,
                               dlrm_session *out) DLRM_MUST_USE;
-/* Backend and model with its initial or loaded weights. */
+/* Backend and model with its initial or loaded weights, or the checkpoint's state. */
 dlrm_status dlrm_session_open_model(dlrm_session *s) DLRM_MUST_USE;
 void dlrm_session_close(dlrm_session *s);
 
 bool dlrm_session_has_test(const dlrm_session *s);
-/* Steps that the config asks for, and evaluations on the way if nothing stops them early. */
+/* Steps that the config asks for, counted from the start of the training, and evaluations on the rest of the way if nothing
+ * stops them early. */
 int64_t dlrm_session_steps(const dlrm_session *s);
 int64_t dlrm_session_evaluations(const dlrm_session *s);
+/* Where the training stands after this step: batches read in all, an epoch's batches. */
+int64_t dlrm_session_position(const dlrm_session *s, int64_t step);
+int64_t dlrm_session_epoch_batches(const dlrm_session *s);
 /* Is an evaluation due after this step (from 1)? */
 bool dlrm_session_evaluates(const dlrm_session *s, int64_t step);

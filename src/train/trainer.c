@@ -8,9 +8,11 @@
 #include "model/weights.h"
 #include "train/evaluate.h"
 #include "train/report.h"
+#include "train/saving.h"
 #include "train/schedule.h"
+#include "train/signals.h"
 
-enum { MAX_WINDOW = 256 /* losses kept before ranks join them */ };
+enum { MAX_WINDOW = 256 /* losses kept before ranks join them */, UNSAVED = 4 /* exit code */ };
 
 typedef struct trainer {
     dlrm_session *s;
@@ -22,8 +24,12 @@ typedef struct trainer {
     bool evaluates;
     dlrm_evaluator evaluator;
     dlrm_report *report;
+    dlrm_saving saving;
     int64_t steps, step, clamped;
     double rate, embedding_rate, loss;
+    double auc;     /* of the latest evaluation; NaN: none yet */
+    bool evaluated; /* after the latest step */
+    int signal;     /* that all ranks agreed to end at, or 0 */
 } trainer;
 
 static dlrm_status open_own(trainer *t)
@@ -36,6 +42,17 @@ static dlrm_status open_own(trainer *t)
     return t->evaluates ? dlrm_evaluator_open(s, &t->evaluator) : DLRM_OK;
 }
 
+/* A loss that is no number: whose samples gave it, and what is left. */
+static dlrm_status fail_loss(trainer *t, int64_t step, int i)
+{
+    const int rank = dlrm_losses_culprit(&t->losses, &t->s->model.reduce, t->s->comm->ranks, i);
+    char whose[60] = "", left[4300] = "nothing is saved";
+    if (rank >= 0) snprintf(whose, sizeof whose, " (first in rank %d's samples)", rank);
+    if (t->saving.latest[0]) snprintf(left, sizeof left, "this is not saved, the last checkpoint is %s", t->saving.latest);
+    return FAIL(DLRM_E_RUNTIME, "step %lld: the loss is %f%s; %s. A lower learning rate or a longer warm-up may help", (long long)step, t->loss,
+                whose, left);
+}
+
 /* Losses noted since the last time go to the report; a loss that is no number ends the run. */
 static dlrm_status join_losses(trainer *t)
 {
@@ -43,9 +60,7 @@ static dlrm_status join_losses(trainer *t)
     for (int i = 0; i < n; i++) {
         t->loss = t->losses.mean[i];
         dlrm_report_loss(t->report, t->loss);
-        if (!isfinite(t->loss))
-            return FAIL(DLRM_E_RUNTIME, "step %lld: the loss is %f; nothing is saved. A lower learning rate or a longer warm-up may help",
-                        (long long)(t->step - n + 1 + i), t->loss);
+        if (!isfinite(t->loss)) return fail_loss(t, t->step - n + 1 + i, i);
     }
     return DLRM_OK;
 }
@@ -72,40 +87,58 @@ static void send_ahead(trainer *t)
     t->wait += dlrm_now() - start;
 }
 
+/* What a rank has to tell all others of, the most urgent first: the largest counts. */
+enum { SIGNAL_BITS = 8 };
+static int64_t pulse_of(dlrm_status status, int signal, int saving)
+{
+    return ((int64_t)status << (SIGNAL_BITS + DLRM_SAVING_BITS)) | (signal << DLRM_SAVING_BITS) | saving;
+}
+
 /* One step, and the next batch fetched while it runs. Whether every rank's batch is good is asked while the step runs: a
- * bad batch holds zeros, and then the job ends, so what the step did with them does not matter. */
-static dlrm_status step(trainer *t)
+ * bad batch holds zeros, and then the job ends, so what the step did with them does not matter. *saving: what the ranks
+ * said of checkpoints. */
+static dlrm_status step(trainer *t, int *saving)
 {
     dlrm_session *s = t->s;
     dlrm_model *m = &s->model;
     double start = dlrm_now();
     if (!t->batch) fetch(t);
     const dlrm_batch *batch = t->batch;
-    dlrm_comm_pulse_start(s->comm, batch->status);
+    dlrm_comm_pulse_start(s->comm, pulse_of(batch->status, dlrm_signals_seen(), dlrm_saving_pulse(&t->saving)));
     t->step++;
+    t->evaluated = false;
     t->rate = dlrm_schedule_rate(&s->cfg.optimizer.schedule, s->cfg.optimizer.dense.learning_rate, t->step);
     t->embedding_rate = dlrm_schedule_rate(&s->cfg.optimizer.schedule, s->cfg.optimizer.embedding.learning_rate, t->step);
     if (t->step < t->steps) send_ahead(t);
     dlrm_train_step(m, t->stage, t->rate, t->embedding_rate, dlrm_losses_add(&t->losses, batch->size));
     t->clamped += batch->clamped;
     int64_t samples = batch->size;
-    if (dlrm_comm_pulse_finish(s->comm, NULL) != DLRM_OK)
+    const int64_t pulse = dlrm_comm_pulse_finish(s->comm, NULL);
+    if (pulse >= pulse_of(DLRM_E_INPUT, 0, 0))
         return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message), NULL);
+    t->signal = (int)(pulse >> DLRM_SAVING_BITS);
+    *saving = (int)(pulse & ((1 << DLRM_SAVING_BITS) - 1));
     if (t->step < t->steps) fetch(t);
     dlrm_report_step(t->report, t->step, samples, dlrm_now() - start, t->wait);
     t->wait = 0;
     return DLRM_OK;
 }
 
-static dlrm_status evaluate(trainer *t, bool *reached)
+static dlrm_status evaluate(trainer *t)
 {
     dlrm_evaluation e;
     dlrm_mem_freeze(false);
     TRY(dlrm_evaluator_run(&t->evaluator, &e));
     dlrm_mem_freeze(true);
     dlrm_report_evaluation(t->report, t->step, &e);
-    *reached = t->s->cfg.eval.target_auc > 0 && e.auc >= t->s->cfg.eval.target_auc;
+    t->auc = e.auc;
+    t->evaluated = true;
     return DLRM_OK;
+}
+
+static bool target_reached(const trainer *t)
+{
+    return t->s->cfg.eval.target_auc > 0 && t->evaluated && t->auc >= t->s->cfg.eval.target_auc;
 }
 
 /* Joins the losses so far, and tells of them in a line if it is time for one or there will be no other. */
@@ -116,38 +149,103 @@ static dlrm_status tell(trainer *t, bool line)
     return st;
 }
 
-static dlrm_status loop(trainer *t, const char **why)
+/* Saves what the training has come to. The losses of all steps up to here are known and finite first. */
+static dlrm_status save(trainer *t, bool background)
 {
-    const int64_t every = t->s->cfg.log.every_steps;
-    bool reached = false;
+    const int64_t position = dlrm_session_position(t->s, t->step), per_epoch = dlrm_session_epoch_batches(t->s);
+    dlrm_train_state state = {.step = t->step, .updates = t->s->model.updates, .epoch = position / per_epoch,
+                              .row = position % per_epoch * t->s->batch, .evaluated = t->evaluated, .auc = t->auc};
+    TRY(join_losses(t));
+    dlrm_report_losses(t->report, &state.loss_sum, &state.losses);
+    dlrm_mem_freeze(false);
+    TRY(dlrm_saving_save(&t->saving, t->report, &state, background));
     dlrm_mem_freeze(true);
-    while (t->step < t->steps && !reached) {
-        TRY(step(t));
-        bool line = (every > 0 && t->step % every == 0) || t->step == t->steps;
-        if (line || dlrm_losses_full(&t->losses)) TRY(tell(t, line));
-        if (dlrm_session_evaluates(t->s, t->step)) TRY(evaluate(t, &reached));
-        if (reached && !line) TRY(tell(t, true));
-    }
-    *why = reached ? "target AUC reached" : "finished";
     return DLRM_OK;
 }
 
-dlrm_status dlrm_train(dlrm_session *s)
+static dlrm_status poll_save(trainer *t, int saving)
+{
+    dlrm_mem_freeze(false);
+    TRY(dlrm_saving_poll(&t->saving, t->report, saving));
+    dlrm_mem_freeze(true);
+    return DLRM_OK;
+}
+
+/* Takes up what the checkpoint says, and the evaluation that it was saved before. */
+static dlrm_status resume(trainer *t)
+{
+    const dlrm_train_state *state = &t->s->from.manifest.progress;
+    t->auc = NAN;
+    if (!t->s->from.folder[0]) return DLRM_OK;
+    t->step = state->step;
+    t->auc = state->auc;
+    t->evaluated = state->evaluated;
+    dlrm_report_set_losses(t->report, state->loss_sum, state->losses);
+    return !t->evaluated && dlrm_session_evaluates(t->s, t->step) ? evaluate(t) : DLRM_OK;
+}
+
+/* After a signal the evaluation that is due is left to the run that goes on: there may be little time. */
+static dlrm_status loop(trainer *t)
+{
+    const int64_t every = t->s->cfg.log.every_steps;
+    dlrm_mem_freeze(true);
+    TRY(resume(t));
+    while (t->step < t->steps && !t->signal && !target_reached(t)) {
+        int saving = DLRM_SAVING_IDLE;
+        TRY(step(t, &saving));
+        bool line = (every > 0 && t->step % every == 0) || t->step == t->steps || t->signal;
+        if (line || dlrm_losses_full(&t->losses)) TRY(tell(t, line));
+        if (dlrm_session_evaluates(t->s, t->step) && !t->signal) TRY(evaluate(t));
+        if (target_reached(t) && !line) TRY(tell(t, true));
+        if (dlrm_saving_due(&t->saving, t->step, saving))
+            TRY(save(t, true));
+        else
+            TRY(poll_save(t, saving));
+    }
+    return save(t, false);
+}
+
+/* All ranks leave with an error; a checkpoint of an earlier, good step that is being written is finished all the same. */
+static dlrm_status fail_after_last_save(trainer *t, dlrm_status st)
+{
+    char why[4200];
+    snprintf(why, sizeof why, "%s", dlrm_error_message());
+    if (dlrm_saving_finish(&t->saving, t->report) != DLRM_OK) dlrm_warn("%s", dlrm_error_message());
+    return FAIL(st, "%s", why);
+}
+
+/* What follows a training that went well. */
+static dlrm_status finish(trainer *t, int *exit_code)
+{
+    dlrm_session *s = t->s;
+    const char *export_to = s->cfg.checkpoint.export_to;
+    char why[60];
+    if (t->signal)
+        snprintf(why, sizeof why, "ended by %s", dlrm_signal_name(t->signal));
+    else
+        snprintf(why, sizeof why, "%s", target_reached(t) ? "target AUC reached" : "finished");
+    if (export_to && !t->signal) TRY(dlrm_weights_export(&s->model, export_to));
+    int64_t bytes = dlrm_batches_bytes(&t->batches) + dlrm_batches_bytes(&t->evaluator.batches);
+    *exit_code = t->signal ? 128 + t->signal : t->saving.failed ? UNSAVED : 0;
+    return dlrm_report_end(t->report, why, bytes, t->clamped);
+}
+
+dlrm_status dlrm_train(dlrm_session *s, int *exit_code)
 {
     trainer t = {.s = s, .steps = dlrm_session_steps(s)};
-    const char *why = NULL, *export_to = s->cfg.checkpoint.export_to;
     dlrm_status st;
     if (!dlrm_session_has_test(s)) dlrm_info("note: the data has no test split; nothing is evaluated");
+    dlrm_signals_catch();
     TRY_TO(done, st, dlrm_comm_agree(s->comm, open_own(&t), NULL));
-    if (export_to) TRY_TO(done, st, dlrm_weights_check_export(&s->model, export_to));
-    TRY_TO(done, st, dlrm_report_open(s, false, &t.report));
-    st = loop(&t, &why);
+    if (s->cfg.checkpoint.export_to) TRY_TO(done, st, dlrm_weights_check_export(&s->model, s->cfg.checkpoint.export_to));
+    TRY_TO(done, st, dlrm_saving_open(s, &t.saving));
+    TRY_TO(done, st, dlrm_report_open(s, s->from.folder[0] != 0, &t.report));
+    st = loop(&t);
     dlrm_mem_freeze(false);
-    if (st != DLRM_OK) goto done;
-    if (export_to) TRY_TO(done, st, dlrm_weights_export(&s->model, export_to));
-    int64_t bytes = dlrm_batches_bytes(&t.batches) + dlrm_batches_bytes(&t.evaluator.batches);
-    st = dlrm_report_end(t.report, why, bytes, t.clamped);
+    st = st == DLRM_OK ? finish(&t, exit_code) : fail_after_last_save(&t, st);
 done:
+    dlrm_signals_release();
+    dlrm_saving_close(&t.saving);
     dlrm_report_close(&t.report);
     dlrm_evaluator_close(&t.evaluator);
     dlrm_batches_close(&t.batches);
@@ -164,7 +262,7 @@ dlrm_status dlrm_train_eval_only(dlrm_session *s)
     TRY_TO(done, st, dlrm_comm_agree(s->comm, dlrm_evaluator_open(s, &evaluator), NULL));
     TRY_TO(done, st, dlrm_report_open(s, true, &report));
     TRY_TO(done, st, dlrm_evaluator_run(&evaluator, &e));
-    dlrm_report_evaluation(report, 0, &e);
+    dlrm_report_evaluation(report, s->from.manifest.progress.step, &e);
 done:
     dlrm_report_close(&report);
     dlrm_evaluator_close(&evaluator);

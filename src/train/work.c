@@ -14,14 +14,26 @@ static int64_t own_samples(const dlrm_session *s, int64_t B, int rank)
     return own;
 }
 
-/* Samples of the whole run: full epochs, then the steps left of the last one. */
+/* Samples of the first n batches, counted over epochs; rank -1: of all ranks. */
+static int64_t batch_samples(const dlrm_session *s, int64_t n, int rank)
+{
+    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), per_epoch = dlrm_session_epoch_batches(s);
+    int64_t full = own_samples(s, s->batch, rank), last = rows % s->batch;
+    int64_t epoch = rank < 0 ? rows : full * (rows / s->batch) + (last ? own_samples(s, last, rank) : 0);
+    return n / per_epoch * epoch + n % per_epoch * (rank < 0 ? s->batch : full);
+}
+
+/* Steps of this run. */
+static int64_t run_steps(const dlrm_session *s)
+{
+    const int64_t steps = dlrm_session_steps(s) - s->first_step;
+    return steps > 0 ? steps : 0;
+}
+
+/* Samples of this run: full epochs, then the steps left of the last one. */
 static int64_t run_samples(const dlrm_session *s, int rank)
 {
-    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), per_epoch = rows / s->batch + (rows % s->batch != 0);
-    int64_t steps = dlrm_session_steps(s), full = own_samples(s, s->batch, rank), last = rows % s->batch;
-    int64_t epochs = steps / per_epoch;
-    int64_t epoch = rank < 0 ? rows : full * (rows / s->batch) + (last ? own_samples(s, last, rank) : 0);
-    return epochs * epoch + steps % per_epoch * (rank < 0 ? s->batch : full);
+    return batch_samples(s, s->first_batch + run_steps(s), rank) - batch_samples(s, s->first_batch, rank);
 }
 
 /* Of a sample: inputs and labels of each batch in flight, and values and gradients of the rest. */
@@ -82,7 +94,7 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
 {
     const dlrm_config *cfg = &s->cfg;
     const int R = s->comm->ranks;
-    const int64_t steps = dlrm_session_steps(s), all = run_samples(s, -1), width = s->place.width[rank];
+    const int64_t steps = run_steps(s), all = run_samples(s, -1), width = s->place.width[rank];
     dlrm_reduce reduce;
     *w = (dlrm_work){.tables = s->place.tables[rank], .inputs = s->place.inputs[rank], .samples = run_samples(s, rank)};
     for (int k = 0; k < s->place.n_slices; k++) {
@@ -95,7 +107,7 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     w->state_bytes += s->spec.mlp_elements * dlrm_optimizer_states(&cfg->optimizer.dense) * 4;
     TRY(dlrm_reduce_layout(R, s->spec.mlp_elements, cfg->train.deterministic, (int)cfg->train.deterministic_chunks, &reduce));
     w->memory_bytes = w->table_bytes + w->state_bytes + model_bytes(s, rank, &reduce);
-    if (R > 1)
+    if (R > 1 && steps > 0)
         w->sent_bytes = ((all - w->samples) * width + w->samples * (s->spec.vectors_width - width)) * 4 / steps +
                         dlrm_reduce_bytes(&reduce, rank, R);
     dlrm_reduce_close(&reduce);
@@ -132,6 +144,7 @@ static void describe_model(const dlrm_session *s)
     printf("training   %lld rows, batch %lld, %lld steps, %s / %s, %s\n", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
            (long long)s->batch, (long long)dlrm_session_steps(s), dlrm_optimizer_text(s->cfg.optimizer.dense.name),
            dlrm_optimizer_text(s->cfg.optimizer.embedding.name), s->cfg.train.deterministic ? "deterministic" : "default order of sums");
+    if (s->from.folder[0]) printf("resumes    %s, at step %lld\n", s->from.folder, (long long)s->first_step);
     if (dlrm_session_has_test(s))
         printf("evaluation %lld rows, batch %lld, %lld times\n", (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT),
                (long long)s->eval_batch, (long long)dlrm_session_evaluations(s));

@@ -74,7 +74,7 @@ class Usage(fixture.RunTest):
     def test_no_weights(self):
         self.make_data()
         for mode in (["--eval"], ["--predict", "p.npy"]):
-            self.says(1, r"%s: checkpoint\.init_from is not set: there are no weights to evaluate" % mode[0], "config.yaml", *mode)
+            self.says(1, r"%s: there is no checkpoint to resume, and checkpoint\.init_from is not set: there are no weights to evaluate" % mode[0], "config.yaml", *mode)
         self.assertFalse(os.path.exists(self.path("p.npy")))
 
     def test_one_rank_speaks(self):

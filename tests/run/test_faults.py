@@ -169,7 +169,7 @@ class BadRows(fixture.RunTest):
 class NotANumber(fixture.RunTest):
     def check(self, every, *more):
         self.make_data()
-        self.refuse(2, 3, r"^dlrm-train: step \d+: the loss is -?(nan|inf); nothing is saved\. ", "config.yaml", "train.steps=400",
+        self.refuse(2, 3, r"^dlrm-train: step \d+: the loss is -?(nan|inf)( \(first in rank \d's samples\))?; nothing is saved\. ", "config.yaml", "train.steps=400",
                     "optimizer={dense: {name: sgd, learning_rate: 1e6}, embedding: {name: sgd, learning_rate: 1e6}}",
                     "log.every_steps=%d" % every, "checkpoint.export=out", "eval.every_epoch=false", *more)
         self.assertFalse(os.path.exists(self.path("out", "model.safetensors")))

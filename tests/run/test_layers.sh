@@ -22,8 +22,9 @@ layer src/backend : base backend
 layer src/comm : base comm
 layer cuda : base config backend comm cuda
 layer src/model : base config data backend comm model
+layer src/checkpoint : base config backend comm model checkpoint
 layer src/train/device.c : base config backend comm train cuda # the one place that knows which devices there are
-layer $(ls src/train/*.[ch] | grep -v device.c) : base config data backend comm model train
+layer $(ls src/train/*.[ch] | grep -v device.c) : base config data backend comm model checkpoint train
 layer src/main.c : base config train
 layer data_tools : base config data
 exit $wrong

@@ -110,7 +110,8 @@ static void test_values(void **state)
         "parallel={strategy: memory_optimized, timeout_s: 0.5}\n"
         "data.index_check=clamp\ndata.synthetic={alpha: 0, dense: uniform, labels: random}\n"
         "eval={batch_size: 32, every_epoch: false, target_auc: 0.8}\nlog.progress=false\nlog.every_steps=null\n"
-        "checkpoint={resume: never, init_from: in, export: out, name_map: m.yaml}\nlog.jsonl=12",
+        "checkpoint={path: ckpt, every_steps: 9, every_minutes: 1.5, keep: 3, resume: never, init_from: in, export: out, "
+        "name_map: m.yaml, allow_changed: [train.seed, optimizer.schedule]}\nlog.jsonl=12",
         &c));
     assert_int_equal(c.device, DLRM_DEVICE_CPU);
     assert_int_equal(c.model.interaction, DLRM_POOL);
@@ -144,6 +145,12 @@ static void test_values(void **state)
     assert_int_equal(c.log.progress, 0);
     assert_int_equal(c.log.every_steps, 0);
     assert_string_equal(c.log.jsonl, "12");
+    assert_string_equal(c.checkpoint.path, "ckpt");
+    assert_int_equal(c.checkpoint.every_steps, 9);
+    assert_true(c.checkpoint.every_minutes == 1.5);
+    assert_int_equal(c.checkpoint.keep, 3);
+    assert_int_equal(c.checkpoint.allow_changed.n, 2);
+    assert_string_equal(c.checkpoint.allow_changed.v[1], "optimizer.schedule");
     assert_string_equal(c.checkpoint.resume, "never");
     assert_string_equal(c.checkpoint.init_from, "in");
     assert_string_equal(c.checkpoint.export_to, "out");
@@ -180,6 +187,11 @@ static void test_refused_overrides(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
+        {"checkpoint.every_steps=9", "checkpoint.every_steps: found 9, but checkpoint.path is not set: nothing can be saved"},
+        {"checkpoint.every_minutes=9", "checkpoint.every_minutes: found 9, but checkpoint.path is not set: nothing can be saved"},
+        {"checkpoint.keep=0", "checkpoint.keep: found \"0\", expected an integer from 1 to 1048576"},
+        {"checkpoint.allow_changed=train.seed", "checkpoint.allow_changed: found \"train.seed\", expected a list of at most 256 keys, or null"},
+        {"checkpoint.allow_changed=[train.sed]", "checkpoint.allow_changed: found \"train.sed\", expected a key or a section of keys"},
         {"train.batch_size=-3", "train.batch_size: found \"-3\", expected an integer from 1 to 134217728"},
         {"train.batch_size=1e12", "train.batch_size: found \"1e12\", expected an integer from 1 to 134217728"},
         {"train.batch_size=1.5", "train.batch_size: found \"1.5\", expected an integer from 1 to 134217728"},
@@ -296,10 +308,6 @@ static void test_refused_overrides(void **state)
         {"parallel.device_embedding_elements=5",
          "parallel.device_embedding_elements: found \"5\": not available in this build"},
         {"data.shuffle=true", "data.shuffle: found \"true\": not available in this build"},
-        {"checkpoint.path=ckpt", "checkpoint.path: found \"ckpt\": not available in this build"},
-        {"checkpoint.every_steps=9", "checkpoint.every_steps: found \"9\": not available in this build"},
-        {"checkpoint.every_minutes=9", "checkpoint.every_minutes: found \"9\": not available in this build"},
-        {"checkpoint.resume=ckpt/step-5", "checkpoint.resume: found \"ckpt/step-5\": not available in this build"},
         {"log.tensorboard=tb", "log.tensorboard: found \"tb\": not available in this build"},
         {"log.mlperf=m", "log.mlperf: found \"m\": not available in this build"},
     };

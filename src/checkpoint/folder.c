@@ -1,0 +1,233 @@
+#include "checkpoint/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/manifest.h"
+
+#define STEP "step_%09lld"
+static const double LOCK_WAIT_S = 10;
+
+void dlrm_checkpoint_name(int64_t step, bool part, char out[DLRM_CHECKPOINT_NAME_BYTES])
+{
+    snprintf(out, DLRM_CHECKPOINT_NAME_BYTES, part ? "." STEP ".part" : STEP, (long long)step);
+}
+
+static void gone_name(int64_t step, char out[DLRM_CHECKPOINT_NAME_BYTES])
+{
+    snprintf(out, DLRM_CHECKPOINT_NAME_BYTES, "." STEP ".gone", (long long)step);
+}
+
+/* Is this one of our names, to the letter? *complete: of a checkpoint. */
+static bool is_ours(const char *name, bool *complete)
+{
+    long long step;
+    char again[DLRM_CHECKPOINT_NAME_BYTES];
+    if (sscanf(name, name[0] == '.' ? ".step_%lld" : "step_%lld", &step) != 1 || step < 0) return false;
+    dlrm_checkpoint_name(step, false, again);
+    *complete = !strcmp(name, again);
+    if (*complete) return true;
+    dlrm_checkpoint_name(step, true, again);
+    if (!strcmp(name, again)) return true;
+    gone_name(step, again);
+    return !strcmp(name, again);
+}
+
+static dlrm_status join(const char *path, const char *name, char out[PATH_MAX])
+{
+    if (snprintf(out, PATH_MAX, "%s/%s", path, name) < PATH_MAX) return DLRM_OK;
+    return FAIL(DLRM_E_INPUT, "the path '%.60s…/%s' is longer than %d bytes", path, name, PATH_MAX - 1);
+}
+
+/* --- what is there --- */
+
+static int newest_first(const void *a, const void *b)
+{
+    const dlrm_checkpoint_entry *x = a, *y = b;
+    if (x->serial != y->serial) return x->serial < y->serial ? 1 : -1;
+    return (x->step < y->step) - (x->step > y->step);
+}
+
+static dlrm_status add_entry(const char *path, const char *name, dlrm_checkpoint_entry **list, int *n)
+{
+    char folder[PATH_MAX];
+    dlrm_manifest m;
+    TRY(join(path, name, folder));
+    TRY(dlrm_manifest_load(folder, &m));
+    dlrm_checkpoint_entry entry = {.serial = m.serial, .step = m.progress.step}, *larger;
+    snprintf(entry.name, sizeof entry.name, "%s", name);
+    dlrm_manifest_clear(&m);
+    if (*n % 64 == 0) {
+        TRY(dlrm_alloc(*n + 64, sizeof *larger, "the list of checkpoints", &larger));
+        if (*n) memcpy(larger, *list, (size_t)*n * sizeof *larger);
+        dlrm_free(list);
+        *list = larger;
+    }
+    (*list)[(*n)++] = entry;
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_checkpoints_list(const char *path, dlrm_checkpoint_entry **list, int *n)
+{
+    dlrm_status st = DLRM_OK;
+    struct dirent *d;
+    *list = NULL;
+    *n = 0;
+    DIR *dir = opendir(path);
+    if (!dir) return errno == ENOENT ? DLRM_OK : FAIL(DLRM_E_INPUT, "%s: cannot list the folder: %s", path, strerror(errno));
+    while (st == DLRM_OK && (d = readdir(dir))) {
+        bool complete = false;
+        if (is_ours(d->d_name, &complete) && complete) st = add_entry(path, d->d_name, list, n);
+    }
+    closedir(dir);
+    if (st == DLRM_OK && *n) qsort(*list, (size_t)*n, sizeof **list, newest_first);
+    if (st != DLRM_OK) dlrm_free(list);
+    return st;
+}
+
+dlrm_status dlrm_checkpoints_lock(const char *path, int *lock)
+{
+    char file[PATH_MAX];
+    const double start = dlrm_now();
+    *lock = -1;
+    TRY(dlrm_folder_make(path));
+    TRY(join(path, ".lock", file));
+    int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", file, strerror(errno));
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) { /* no locks here */
+            close(fd);
+            return DLRM_OK;
+        }
+        if (dlrm_now() - start > LOCK_WAIT_S) {
+            close(fd);
+            return FAIL(DLRM_E_INPUT, "%s: another run writes its checkpoints there; end it, or name another checkpoint.path", path);
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+    }
+    *lock = fd;
+    return DLRM_OK;
+}
+
+/* --- what goes --- */
+
+/* Removes a folder of files. */
+static dlrm_status remove_folder(const char *folder)
+{
+    struct dirent *d;
+    DIR *dir = opendir(folder);
+    if (!dir) return FAIL(DLRM_E_RUNTIME, "%s: cannot list the folder: %s", folder, strerror(errno));
+    while ((d = readdir(dir)))
+        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0) unlinkat(dirfd(dir), d->d_name, 0);
+    closedir(dir);
+    if (rmdir(folder) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot remove: %s", folder, strerror(errno));
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_checkpoints_clean(const char *path, char *removed, size_t bytes)
+{
+    dlrm_status st = DLRM_OK;
+    struct dirent *d;
+    size_t used = 0;
+    removed[0] = 0;
+    DIR *dir = opendir(path);
+    if (!dir) return FAIL(DLRM_E_INPUT, "%s: cannot list the folder: %s", path, strerror(errno));
+    while (st == DLRM_OK && (d = readdir(dir))) {
+        char folder[PATH_MAX];
+        bool complete;
+        if (!is_ours(d->d_name, &complete) || complete) continue;
+        st = join(path, d->d_name, folder);
+        if (st == DLRM_OK) st = remove_folder(folder);
+        if (used < bytes) used += (size_t)snprintf(removed + used, bytes - used, "%s%s", used ? ", " : "", d->d_name);
+    }
+    closedir(dir);
+    return st;
+}
+
+static dlrm_status retire(const char *path, const dlrm_checkpoint_entry *e)
+{
+    char from[PATH_MAX], to[PATH_MAX], name[DLRM_CHECKPOINT_NAME_BYTES];
+    gone_name(e->step, name);
+    TRY(join(path, e->name, from));
+    TRY(join(path, name, to));
+    if (rename(from, to) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", from, name, strerror(errno));
+    return remove_folder(to);
+}
+
+dlrm_status dlrm_checkpoints_prune(const char *path, int64_t keep)
+{
+    dlrm_checkpoint_entry *list;
+    int n;
+    TRY(dlrm_checkpoints_list(path, &list, &n));
+    dlrm_status st = DLRM_OK;
+    for (int i = n - 1; i >= keep && st == DLRM_OK; i--) st = retire(path, &list[i]); /* the oldest first */
+    dlrm_free(&list);
+    return st;
+}
+
+/* --- what comes --- */
+
+dlrm_status dlrm_checkpoint_begin(const char *path, int64_t step)
+{
+    char name[DLRM_CHECKPOINT_NAME_BYTES], folder[PATH_MAX];
+    dlrm_checkpoint_name(step, true, name);
+    TRY(join(path, name, folder));
+    if (mkdir(folder, 0777) == 0) return DLRM_OK;
+    if (errno == EEXIST && remove_folder(folder) == DLRM_OK && mkdir(folder, 0777) == 0) return DLRM_OK;
+    return FAIL(DLRM_E_RUNTIME, "%s: cannot make the folder: %s", folder, strerror(errno));
+}
+
+void dlrm_checkpoint_abandon(const char *path, int64_t step)
+{
+    char name[DLRM_CHECKPOINT_NAME_BYTES], folder[PATH_MAX];
+    dlrm_checkpoint_name(step, true, name);
+    if (join(path, name, folder) == DLRM_OK) (void)!remove_folder(folder);
+}
+
+/* An older checkpoint of the same step changes places with the new one, where the file system can exchange names. */
+static dlrm_status put_in_place(const char *path, int64_t step, const char *part, const char *whole)
+{
+    char name[DLRM_CHECKPOINT_NAME_BYTES], gone[PATH_MAX];
+    struct stat s;
+    if (stat(whole, &s) == 0) {
+        gone_name(step, name);
+        TRY(join(path, name, gone));
+        if (renameat2(AT_FDCWD, part, AT_FDCWD, whole, RENAME_EXCHANGE) == 0) {
+            (void)!remove_folder(part); /* the older one */
+            return DLRM_OK;
+        }
+        if (rename(whole, gone) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", whole, name, strerror(errno));
+        if (rename(part, whole) == 0) return remove_folder(gone);
+        int error = errno;
+        (void)!rename(gone, whole);
+        return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", part, whole, strerror(error));
+    }
+    if (rename(part, whole) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", part, whole, strerror(errno));
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_checkpoint_commit(const char *path, int64_t step, const char *manifest)
+{
+    char name[DLRM_CHECKPOINT_NAME_BYTES], part[PATH_MAX], whole[PATH_MAX], file[PATH_MAX];
+    dlrm_checkpoint_name(step, true, name);
+    TRY(join(path, name, part));
+    TRY(join(part, DLRM_MANIFEST_NAME, file));
+    dlrm_checkpoint_name(step, false, name);
+    TRY(join(path, name, whole));
+    TRY(dlrm_file_write_new(file, manifest, (int64_t)strlen(manifest)));
+    TRY(dlrm_folder_sync(part));
+    TRY(put_in_place(path, step, part, whole));
+    return dlrm_folder_sync(path);
+}

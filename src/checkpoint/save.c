@@ -1,0 +1,364 @@
+#include "checkpoint/save.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "checkpoint/folder.h"
+
+enum { CHUNK = 4 << 20 /* bytes that are moved at a time */ };
+static const double SOME_S = 0.5, SNAPSHOT_SHARE = 0.75 /* of the memory that the host has left */;
+
+struct dlrm_saver {
+    dlrm_saver_args args;
+    dlrm_model *model;
+    dlrm_comm *comm;
+    int lock; /* rank 0 */
+    int64_t serial;
+    dlrm_piece_file *file;
+    int64_t all_bytes; /* of all ranks' files */
+    char *snapshot;    /* this rank's pieces, or NULL */
+    char *chunk;       /* [CHUNK, or the longest row] */
+    int64_t chunk_bytes;
+    dlrm_piece_file_facts *facts; /* [ranks] */
+
+    /* of the save under way */
+    bool under_way;
+    json_t *run;
+    dlrm_manifest manifest;
+    dlrm_save_result result;
+    double started_at, stall;
+    char path[PATH_MAX]; /* of this rank's file */
+
+    /* what the writing came to; the thread's until it is joined, but for the atomics */
+    bool threaded, lost;
+    pthread_t thread;
+    atomic_bool done;
+    _Atomic int64_t progress; /* counts what was written, to notice a disk that hangs */
+    dlrm_status status;
+    bool created, finite;
+    char message[1200], not_finite[400];
+};
+
+/* --- opening --- */
+
+/* Rank 0's part. */
+static dlrm_status take_folder(dlrm_saver *s, char *probe, size_t bytes)
+{
+    char removed[600];
+    int n, fd;
+    dlrm_checkpoint_entry *list;
+    const char *path = s->args.path;
+    TRY(dlrm_checkpoints_lock(path, &s->lock));
+    TRY(dlrm_checkpoints_clean(path, removed, sizeof removed));
+    if (removed[0]) dlrm_info("%s: removed what a killed run left: %s", path, removed);
+    TRY(dlrm_checkpoints_list(path, &list, &n));
+    s->serial = n ? list[0].serial : 0;
+    dlrm_free(&list);
+    snprintf(probe, bytes, "%.3900s/.probe_%d_%lld", path, (int)getpid(), (long long)time(NULL));
+    fd = open(probe, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+    if (fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", probe, strerror(errno));
+    close(fd);
+    return DLRM_OK;
+}
+
+/* The folder, by rank 0, and whether all ranks see what rank 0 puts there. */
+static dlrm_status open_folder(dlrm_saver *s)
+{
+    char probe[4096] = "";
+    TRY(dlrm_comm_agree(s->comm, s->comm->rank == 0 ? take_folder(s, probe, sizeof probe) : DLRM_OK, NULL));
+    dlrm_comm_bcast(s->comm, probe, sizeof probe, 0);
+    dlrm_status st = DLRM_OK;
+    if (access(probe, F_OK) != 0 || access(s->args.path, W_OK | X_OK) != 0)
+        st = FAIL(DLRM_E_INPUT, "checkpoint.path: rank %d cannot see what rank 0 writes to %s, or not write there itself (%s); all ranks need "
+                  "the same file system", s->comm->rank, s->args.path, strerror(errno));
+    st = dlrm_comm_agree(s->comm, st, NULL);
+    if (s->comm->rank == 0) unlink(probe);
+    return st;
+}
+
+static dlrm_status take_memory(dlrm_saver *s)
+{
+    int n, n_saved;
+    int64_t bytes, row = CHUNK;
+    dlrm_piece *pieces;
+    TRY(dlrm_pieces_list(s->model, true, &pieces, &n));
+    dlrm_status st = dlrm_piece_file_plan(n, pieces, &s->file);
+    dlrm_free(&pieces);
+    TRY(st);
+    const dlrm_piece *saved = dlrm_piece_file_pieces(s->file, &n_saved, &bytes);
+    for (int i = 0; i < n_saved; i++)
+        if (dlrm_piece_row_bytes(&saved[i]) > row) row = dlrm_piece_row_bytes(&saved[i]);
+    s->chunk_bytes = row;
+    TRY(dlrm_alloc(row, 1, "a checkpoint's chunk", &s->chunk));
+    return dlrm_alloc(s->comm->ranks, sizeof *s->facts, "a checkpoint's files", &s->facts);
+}
+
+/* All ranks make a copy, or none. */
+static dlrm_status take_snapshot_memory(dlrm_saver *s)
+{
+    int n;
+    int64_t bytes, without = 0, have = dlrm_mem_available();
+    dlrm_piece_file_pieces(s->file, &n, &bytes);
+    int64_t need = dlrm_comm_local_sum_i64(s->comm, bytes);
+    if (!s->args.snapshot) return DLRM_OK;
+    without = have >= 0 && (double)need > SNAPSHOT_SHARE * (double)have;
+    dlrm_comm_sum_i64(s->comm, &without, 1);
+    if (without) {
+        dlrm_info("checkpoints: no memory for a copy (%.2f GiB on this host, %.2f GiB available): training will wait while they are written",
+                  (double)need / (1 << 30), (double)have / (1 << 30));
+        return DLRM_OK;
+    }
+    return dlrm_comm_agree(s->comm, dlrm_alloc(bytes, 1, "the copy that a checkpoint is written from", &s->snapshot), NULL);
+}
+
+dlrm_status dlrm_saver_open(const dlrm_saver_args *args, dlrm_model *m, dlrm_saver **out)
+{
+    TRY(dlrm_comm_agree(m->comm, dlrm_alloc(1, sizeof **out, "checkpoints", out), NULL));
+    dlrm_saver *s = *out;
+    s->args = *args;
+    s->model = m;
+    s->comm = m->comm;
+    s->lock = -1;
+    TRY(open_folder(s));
+    TRY(dlrm_comm_agree(s->comm, take_memory(s), NULL));
+    s->all_bytes = dlrm_piece_file_bytes(s->file);
+    dlrm_comm_sum_i64(s->comm, &s->all_bytes, 1);
+    return take_snapshot_memory(s);
+}
+
+void dlrm_saver_close(dlrm_saver **sp)
+{
+    dlrm_saver *s = *sp;
+    if (!s) return;
+    if (s->lost) { /* its thread hangs in the kernel and has all this in use */
+        *sp = NULL;
+        return;
+    }
+    if (s->threaded) pthread_join(s->thread, NULL);
+    if (s->under_way && s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
+    json_decref(s->run);
+    dlrm_piece_file_close(&s->file);
+    dlrm_free(&s->snapshot);
+    dlrm_free(&s->chunk);
+    dlrm_free(&s->facts);
+    if (s->lock >= 0) close(s->lock);
+    dlrm_free(sp);
+}
+
+/* --- writing --- */
+
+/* The next rows of the file, from the copy or through a chunk. false: there are none. */
+static dlrm_status write_next(dlrm_saver *s, const char *copy, bool *more)
+{
+    const dlrm_piece *p;
+    int64_t row, n = dlrm_piece_file_next(s->file, s->chunk_bytes, &p, &row);
+    bool finite;
+    char why[400];
+    *more = n > 0;
+    if (n == 0) return DLRM_OK;
+    if (!copy) dlrm_piece_download(s->model->be, p, row, n, s->chunk);
+    TRY(dlrm_piece_file_write(s->file, n, copy ? copy : s->chunk, &finite, why, sizeof why));
+    if (!finite && s->finite) snprintf(s->not_finite, sizeof s->not_finite, "%s", why);
+    s->finite = s->finite && finite;
+    s->progress += n * dlrm_piece_row_bytes(p);
+    return DLRM_OK;
+}
+
+static dlrm_status write_copy(dlrm_saver *s)
+{
+    const char *copy = s->snapshot;
+    bool more = true;
+    TRY(dlrm_piece_file_create(s->file, s->path));
+    while (more) {
+        int64_t before = s->progress;
+        TRY(write_next(s, copy, &more));
+        copy += s->progress - before;
+    }
+    return dlrm_piece_file_finish(s->file, &s->facts[s->comm->rank]);
+}
+
+static void *write_in_background(void *arg)
+{
+    dlrm_saver *s = arg;
+    s->status = write_copy(s);
+    if (s->status != DLRM_OK) snprintf(s->message, sizeof s->message, "%s", dlrm_error_message());
+    s->done = true;
+    return NULL;
+}
+
+/* For dlrm_comm_work: writes for a while, straight from the model. What fails is kept for finish. */
+static dlrm_status write_some(void *ctx, bool *done)
+{
+    dlrm_saver *s = ctx;
+    const double end = dlrm_now() + SOME_S;
+    bool more = true;
+    if (!s->created) s->status = dlrm_piece_file_create(s->file, s->path);
+    s->created = true;
+    while (s->status == DLRM_OK && more && dlrm_now() < end) s->status = write_next(s, NULL, &more);
+    *done = s->status != DLRM_OK || !more;
+    if (s->status == DLRM_OK && !more) s->status = dlrm_piece_file_finish(s->file, &s->facts[s->comm->rank]);
+    if (s->status != DLRM_OK) snprintf(s->message, sizeof s->message, "%s", dlrm_error_message());
+    return DLRM_OK;
+}
+
+static dlrm_status start_thread(dlrm_saver *s)
+{
+    sigset_t all, old;
+    sigfillset(&all); /* signals are the main thread's */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(&s->thread, NULL, write_in_background, s);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error) return FAIL(DLRM_E_RUNTIME, "cannot start the thread that writes checkpoints: %s", strerror(error));
+    s->threaded = true;
+    return DLRM_OK;
+}
+
+static void take_snapshot(dlrm_saver *s)
+{
+    int n;
+    int64_t bytes;
+    char *to = s->snapshot;
+    const dlrm_piece *pieces = dlrm_piece_file_pieces(s->file, &n, &bytes);
+    for (int i = 0; i < n; to += dlrm_piece_bytes(&pieces[i]), i++)
+        dlrm_piece_download(s->model->be, &pieces[i], 0, pieces[i].part.rows, to);
+}
+
+/* --- a save --- */
+
+static dlrm_status begin(dlrm_saver *s)
+{
+    TRY(dlrm_folder_check_space(s->args.path, (double)s->all_bytes + CHUNK /* and the manifest */));
+    return dlrm_checkpoint_begin(s->args.path, s->result.step);
+}
+
+dlrm_status dlrm_saver_start(dlrm_saver *s, const dlrm_train_state *progress, json_t *run, bool background)
+{
+    char name[DLRM_CHECKPOINT_NAME_BYTES], file[DLRM_RANK_FILE_BYTES];
+    DLRM_ASSERT(!s->under_way);
+    s->started_at = dlrm_now();
+    s->under_way = true;
+    json_decref(s->run);
+    s->run = json_incref(run);
+    s->manifest = (dlrm_manifest){.serial = s->serial + 1, .progress = *progress, .ranks = s->comm->ranks, .files = s->facts, .run = s->run};
+    s->result = (dlrm_save_result){.step = progress->step, .bytes = s->all_bytes};
+    dlrm_checkpoint_name(progress->step, false, name);
+    snprintf(s->result.folder, sizeof s->result.folder, "%.4000s/%s", s->args.path, name);
+    dlrm_checkpoint_name(progress->step, true, name);
+    dlrm_rank_file_name(s->comm->rank, file);
+    snprintf(s->path, sizeof s->path, "%.3900s/%s/%s", s->args.path, name, file);
+    s->status = DLRM_OK;
+    s->created = false;
+    s->finite = true;
+    s->done = false;
+    s->message[0] = 0;
+    s->status = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? begin(s) : DLRM_OK, NULL);
+    if (s->status != DLRM_OK) {
+        snprintf(s->message, sizeof s->message, "%s", dlrm_error_message());
+    } else if (background && s->snapshot) {
+        take_snapshot(s);
+        TRY(dlrm_comm_agree(s->comm, start_thread(s), NULL));
+    } else {
+        TRY(dlrm_comm_work(s->comm, write_some, s));
+    }
+    s->stall = dlrm_now() - s->started_at;
+    return DLRM_OK;
+}
+
+bool dlrm_saver_under_way(const dlrm_saver *s)
+{
+    return s->under_way;
+}
+
+bool dlrm_saver_in_background(const dlrm_saver *s)
+{
+    return s->threaded;
+}
+
+bool dlrm_saver_busy(dlrm_saver *s)
+{
+    return s->threaded && !s->done;
+}
+
+typedef struct waiting {
+    dlrm_saver *s;
+    int64_t progress;
+    double since;
+} waiting;
+
+/* For dlrm_comm_work: waits for the thread. */
+static dlrm_status wait_some(void *ctx, bool *done)
+{
+    waiting *w = ctx;
+    dlrm_saver *s = w->s;
+    const double end = dlrm_now() + SOME_S;
+    while (dlrm_saver_busy(s) && dlrm_now() < end) nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+    *done = !dlrm_saver_busy(s);
+    if (s->progress != w->progress) {
+        w->progress = s->progress;
+        w->since = dlrm_now();
+    }
+    if (*done || dlrm_now() - w->since < s->args.timeout_s) return DLRM_OK;
+    s->lost = true;
+    return FAIL(DLRM_E_RUNTIME, "rank %d: %s: the disk has taken nothing for longer than parallel.timeout_s (%g s)", s->comm->rank, s->path,
+                s->args.timeout_s);
+}
+
+/* Rank 0, after all: the manifest, the name, and the oldest ones go. */
+static dlrm_status commit(dlrm_saver *s)
+{
+    char *text = dlrm_manifest_text(&s->manifest);
+    if (!text) return FAIL(DLRM_E_RUNTIME, "no memory for a checkpoint's manifest");
+    dlrm_status st = dlrm_checkpoint_commit(s->args.path, s->result.step, text);
+    free(text);
+    TRY(st);
+    if (dlrm_checkpoints_prune(s->args.path, s->args.keep) != DLRM_OK) dlrm_warn("an old checkpoint stays: %s", dlrm_error_message());
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_saver_finish(dlrm_saver *s, dlrm_save_result *out)
+{
+    const double start = dlrm_now();
+    waiting w = {.s = s, .progress = -1, .since = start};
+    DLRM_ASSERT(s->under_way);
+    TRY(dlrm_comm_work(s->comm, wait_some, &w));
+    if (s->threaded) pthread_join(s->thread, NULL);
+    s->threaded = false;
+    dlrm_status st = s->finite ? DLRM_OK
+                               : FAIL(DLRM_E_RUNTIME, "step %lld, rank %d: %s; nothing is saved. A lower learning rate or a longer warm-up may "
+                                      "help", (long long)s->result.step, s->comm->rank, s->not_finite);
+    st = dlrm_comm_agree(s->comm, st, NULL);
+    if (st != DLRM_OK) {
+        s->under_way = false;
+        if (s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
+        return st;
+    }
+    st = dlrm_comm_agree(s->comm, s->status == DLRM_OK ? DLRM_OK : FAIL(s->status, "%s", s->message), NULL);
+    if (st == DLRM_OK) {
+        dlrm_piece_file_facts mine = s->facts[s->comm->rank];
+        dlrm_comm_allgather(s->comm, &mine, sizeof mine, s->facts);
+        st = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? commit(s) : DLRM_OK, NULL);
+    }
+    s->result.saved = st == DLRM_OK;
+    if (st == DLRM_OK)
+        s->serial++;
+    else
+        snprintf(s->result.why, sizeof s->result.why, "%s", dlrm_error_message());
+    if (st != DLRM_OK && s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
+    s->under_way = false;
+    s->result.stall_s = s->stall + dlrm_now() - start;
+    s->result.save_s = dlrm_now() - s->started_at;
+    *out = s->result;
+    return DLRM_OK;
+}

@@ -1,0 +1,43 @@
+#include "train/resume.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/same_run.h"
+
+/* Rank 0: the folder by checkpoint.resume; "" where there is none. */
+static dlrm_status choose(const dlrm_config *cfg, char *folder, size_t bytes)
+{
+    const char *resume = cfg->checkpoint.resume, *path = cfg->checkpoint.path;
+    dlrm_checkpoint_entry *list;
+    int n;
+    folder[0] = 0;
+    if (!strcmp(resume, "never")) return DLRM_OK;
+    if (strcmp(resume, "auto") != 0) {
+        snprintf(folder, bytes, "%s", resume);
+        return DLRM_OK;
+    }
+    if (!path) return DLRM_OK;
+    TRY(dlrm_checkpoints_list(path, &list, &n));
+    if (n > 0) snprintf(folder, bytes, "%.4000s/%s", path, list[0].name);
+    dlrm_free(&list);
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_resume_find(const dlrm_config *cfg, const dlrm_model_spec *spec, int64_t train_rows, dlrm_comm *comm, bool weights_only,
+                             dlrm_resume *r)
+{
+    TRY(dlrm_comm_agree(comm, comm->rank == 0 ? choose(cfg, r->folder, sizeof r->folder) : DLRM_OK, NULL));
+    dlrm_comm_bcast(comm, r->folder, sizeof r->folder, 0);
+    if (!r->folder[0]) return DLRM_OK;
+    dlrm_status st = dlrm_manifest_load(r->folder, &r->manifest);
+    if (st == DLRM_OK) st = dlrm_run_check(r->manifest.run, r->folder, cfg, spec, train_rows, weights_only);
+    return dlrm_comm_agree(comm, st, NULL);
+}
+
+void dlrm_resume_clear(dlrm_resume *r)
+{
+    dlrm_manifest_clear(&r->manifest);
+    r->folder[0] = 0;
+}
