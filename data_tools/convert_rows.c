@@ -1,30 +1,10 @@
 /* Conversion of rows that are ids already: nothing is counted, rows stream from a source to a sink. */
-#include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "convert.h"
 #include "transcode.h"
 #include "vocab.h"
-
-/* A folder's vocabularies go along, so that its ids can still be turned back into hashes. */
-static dlrm_status keep_vocabularies(const char *from, const char *to)
-{
-    char path[DLRM_PATH_MAX], copy[DLRM_PATH_MAX];
-    TRY(dlrm_vocab_path(from, CRITEO_IDS - 1, path));
-    if (access(path, F_OK) != 0) return DLRM_OK;
-    TRY(dlrm_tool_path(path, "%s/vocab", to));
-    TRY(dlrm_tool_make_folder(path));
-    for (int k = 0; k < CRITEO_IDS; k++) {
-        TRY(dlrm_vocab_path(from, k, path));
-        TRY(dlrm_vocab_path(to, k, copy));
-        TRY(dlrm_vocab_copy(path, copy));
-    }
-    return DLRM_OK;
-}
 
 static dlrm_status convert(const dlrm_convert_options *o, dlrm_row_source *from, const dlrm_output *out, dlrm_row_sink **to)
 {
@@ -40,7 +20,7 @@ static dlrm_status convert(const dlrm_convert_options *o, dlrm_row_source *from,
     TRY(dlrm_source_scan_cardinalities(from));
     TRY(dlrm_sink_open(&args, to));
     TRY(dlrm_transcode(from, o->paths[0], *to));
-    return keep_vocabularies(o->paths[0], out->work);
+    return dlrm_vocab_keep(o->paths[0], out->work);
 }
 
 dlrm_status dlrm_convert_rows(const dlrm_convert_options *o)

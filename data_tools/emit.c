@@ -117,23 +117,6 @@ static dlrm_status write_rows(emission *e, worker *w, int split, int64_t row)
     return DLRM_OK;
 }
 
-/* Sorts the picked rows by key (in `a`). The word sorted has 32 bits of the key and the row; equal bits are put right
- * afterwards. */
-static void sort_picked(worker *w, int bits)
-{
-    const uint64_t *key = (const uint64_t *)w->a;
-    uint64_t *word = (uint64_t *)w->b;
-    for (int64_t i = 0; i < w->n; i++) word[i] = (key[i] << bits >> 32) << 32 | (uint64_t)i;
-    dlrm_sort64(word, w->n);
-    for (int64_t i = 0; i < w->n; i++) {
-        uint32_t row = (uint32_t)word[i];
-        int64_t j = i;
-        for (; j > 0 && word[j - 1] >> 32 == word[i] >> 32 && key[w->pos[j - 1]] > key[row]; j--)
-            w->pos[j] = w->pos[j - 1];
-        w->pos[j] = row;
-    }
-}
-
 /* Writes the rows of a bucket whose keys start with these `bits` bits, from *row on. Where they are too many for the
  * room, in two halves. */
 static dlrm_status write_key_range(emission *e, worker *w, uint64_t prefix, int bits, int64_t *row)
@@ -157,7 +140,7 @@ static dlrm_status write_key_range(emission *e, worker *w, uint64_t prefix, int 
     }
     if (n == 0) return DLRM_OK;
     w->n = n;
-    sort_picked(w, bits);
+    dlrm_sort_keys((const uint64_t *)w->a, bits, n, (uint64_t *)w->b, w->pos);
     TRY(write_rows(e, w, DLRM_TRAIN, *row));
     *row += n;
     return DLRM_OK;

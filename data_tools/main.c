@@ -6,6 +6,7 @@
 #include "convert.h"
 #include "info.h"
 #include "multihot.h"
+#include "shuffle.h"
 #include "synth.h"
 
 static const struct command {
@@ -15,6 +16,7 @@ static const struct command {
     {"info", "what a folder or file holds: format, rows, features, problems", dlrm_info_main},
     {"verify", "every row and value of a folder or file checked", dlrm_verify_main},
     {"convert", "rows from one format to another; Criteo's text to ids", dlrm_convert_main},
+    {"shuffle", "the training rows of a folder in random order", dlrm_shuffle_main},
     {"multihot", "MLPerf's multi-hot rows from one-hot ones", dlrm_multihot_main},
     {"synth", "rows in Criteo's shape with labels of a planted model", dlrm_synth_main},
 };

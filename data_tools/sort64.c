@@ -45,3 +45,16 @@ void dlrm_sort64(uint64_t *v, int64_t n)
 {
     sort_by_byte(v, n, 56);
 }
+
+/* The word sorted has 32 bits of the key and its number; keys that are equal in these bits are put right afterwards. */
+void dlrm_sort_keys(const uint64_t *key, int bits, int64_t n, uint64_t *word, uint32_t *order)
+{
+    for (int64_t i = 0; i < n; i++) word[i] = (key[i] << bits >> 32) << 32 | (uint64_t)i;
+    dlrm_sort64(word, n);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t at = (uint32_t)word[i];
+        int64_t j = i;
+        for (; j > 0 && word[j - 1] >> 32 == word[i] >> 32 && key[order[j - 1]] > key[at]; j--) order[j] = order[j - 1];
+        order[j] = at;
+    }
+}

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "criteo_line.h"
 #include "tool.h"
 
 static const char magic[8] = {'D', 'L', 'R', 'M', 'V', 'O', 'C', '1'};
@@ -373,4 +374,19 @@ dlrm_status dlrm_vocab_hashes(const char *path, const dlrm_vocab_info *info, uin
     close(fd);
     dlrm_free(&pairs);
     return st;
+}
+
+dlrm_status dlrm_vocab_keep(const char *from, const char *to)
+{
+    char path[DLRM_PATH_MAX], copy[DLRM_PATH_MAX];
+    TRY(dlrm_vocab_path(from, CRITEO_IDS - 1, path));
+    if (access(path, F_OK) != 0) return DLRM_OK;
+    TRY(dlrm_tool_path(path, "%s/vocab", to));
+    TRY(dlrm_tool_make_folder(path));
+    for (int k = 0; k < CRITEO_IDS; k++) {
+        TRY(dlrm_vocab_path(from, k, path));
+        TRY(dlrm_vocab_path(to, k, copy));
+        TRY(dlrm_vocab_copy(path, copy));
+    }
+    return DLRM_OK;
 }

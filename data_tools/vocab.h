@@ -23,6 +23,9 @@ dlrm_status dlrm_vocab_write(const char *path, dlrm_counts *counts, int column, 
 /* Where a converted folder keeps a column's; path[DLRM_PATH_MAX]. */
 dlrm_status dlrm_vocab_path(const char *folder, int column, char *path) DLRM_MUST_USE;
 dlrm_status dlrm_vocab_copy(const char *from, const char *to) DLRM_MUST_USE; /* a file */
+/* Copies a converted folder's vocabularies, where it has some, so that the ids of folder `to` can still be turned into
+ * hashes. */
+dlrm_status dlrm_vocab_keep(const char *from, const char *to) DLRM_MUST_USE;
 /* out[i]: the value whose id is i+1; [info->n]. */
 dlrm_status dlrm_vocab_hashes(const char *path, const dlrm_vocab_info *info, uint32_t *out) DLRM_MUST_USE;
 

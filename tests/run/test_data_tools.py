@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 import criteo_oracle as oracle
 
 DLRM_DATA = ""
+SANITIZED = False
 MLPERF_HOTNESS = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]
 FIRST_HALF = 89137319
 
@@ -608,8 +610,97 @@ class MultiHot(Case):
         self.assertEqual(os.path.getsize(self.path("raw/train_data.bin")), 912 * len(one.label))
 
 
+class Shuffle(Case):
+    def measured(self, *args):
+        """A tool run's peak resident bytes, by the kernel. (A child's ru_maxrss would count this interpreter before exec.)"""
+        peak = 0
+        with subprocess.Popen([DLRM_DATA] + [str(a) for a in args], cwd=self.dir, stdout=subprocess.DEVNULL) as p:
+            while p.poll() is None:
+                with open("/proc/%d/status" % p.pid) as f:
+                    fields = dict(line.split(":", 1) for line in f)
+                if fields["Name"].strip() == "dlrm_data" and "VmHWM" in fields:
+                    peak = int(fields["VmHWM"].split()[0]) * 1024
+                time.sleep(0.005)
+        self.assertEqual(p.returncode, 0)
+        return peak
+
+    def pick(self, rows, order):
+        return Rows(rows.label[order], rows.dense[order], [i[order] for i in rows.ids], rows.cards,
+                    [l if l is None else l[order] for l in rows.lengths])
+
+    def test_each_format(self):
+        rows, test = make_rows(4000, 80), make_rows(100, 81)
+        test.ids = [i % c for i, c in zip(test.ids, rows.cards)]
+        order = oracle.shuffle_order(np.arange(4000), 3)
+        self.assertEqual(sorted(order), list(range(4000)))
+        self.write("m/train_data.bin", records(rows))
+        self.write("m/test_data.bin", records(test))
+        self.tool("shuffle", "m", "--seed", 3, "--out", "m3")
+        self.assertTrue(self.bytes_of("m3/train_data.bin") == records(self.pick(rows, order)).tobytes())
+        self.assertTrue(self.bytes_of("m3/test_data.bin") == records(test).tobytes())
+        self.assertIn("no problems", self.tool("verify", "m3").stdout)
+        self.tool("convert", "m", "--out", "s", "--dense-type", "float16")
+        self.tool("shuffle", "s", "--seed", 3, "--out", "s3")
+        self.tool("convert", "m3", "--out", "s3b", "--dense-type", "float16")
+        self.assertSameFiles("s3", "s3b")
+        h = make_rows(900, 82, (2, 1, 5), counts=False, n_dense=4)
+        self.write("h.bin", records(h))
+        self.tool("shuffle", "h.bin", "--from", "hugectr_raw", "--dense-features", 4, "--hotness", "2,1,5", "--seed", 2**60, "--out", "h3")
+        order = oracle.shuffle_order(np.arange(900), 2**60)
+        self.assertTrue(self.bytes_of("h3/train_data.bin") == records(self.pick(h, order)).tobytes())
+        v = make_rows(900, 83, (2, 1, 5), counts=False, n_dense=4, varying=(0, 2))
+        self.write("v.bin", norm(v, 1))
+        self.tool("shuffle", "v.bin", "--seed", 2**60, "--out", "v3")
+        got, _ = read_split_binary(self.path("v3"), "train")
+        self.assertRows(got, self.pick(v, order))
+        self.fails("expected IN, --seed S and --out DIR", "shuffle", "m", "--out", "no", code=2)
+        self.fails("--memory: 1 MiB, expected at least 32", "shuffle", "m", "--seed", 1, "--memory", "1M", "--out", "no", code=2)
+
+    def test_as_convert_shuffles(self):
+        self.tool("synth", "--rows", 6000, "--out", "t.txt")
+        self.tool("convert", "t.txt", "--out", "plain", "--test-rows", 100)
+        self.tool("convert", "t.txt", "--out", "shuffled", "--test-rows", 100, "--shuffle", 9)
+        self.tool("shuffle", "plain", "--seed", 9, "--out", "later")
+        self.assertSameFiles("shuffled", "later", but=["convert.json"])
+
+    def test_memory_bounds_and_does_not_matter(self):
+        n = 40000 if SANITIZED else 600000  # 96 MB of records
+        rng = np.random.default_rng(84)
+        data = np.zeros((n, 40), "<i4")
+        data[:, 0] = rng.integers(0, 2, n)
+        data[:, 1] = np.arange(n)
+        data[:, 14:] = rng.integers(0, 1000, (n, 26))
+        self.write("big.bin", data)
+        order = oracle.shuffle_order(np.arange(n), 5)
+        for memory in (32, 48, 400):
+            peak = self.measured("shuffle", "big.bin", "--from", "mlperf_bin", "--from-dense", "counts", "--seed", 5, "--memory", "%dM" % memory,
+                                 "--out", "out%d" % memory)
+            if not SANITIZED:
+                self.assertLess(peak, memory << 20)
+            got = np.fromfile(self.path("out%d/train_data.bin" % memory), "<i4").reshape(-1, 40)
+            self.assertTrue(np.array_equal(got, data[order]), memory)
+            shutil.rmtree(self.path("out%d" % memory))
+
+    def test_an_interrupted_run(self):
+        self.write("m.bin", records(make_rows(100000, 85)))
+        for _ in range(20):  # until one is killed before its end
+            with subprocess.Popen([DLRM_DATA, "shuffle", "m.bin", "--seed", "1", "--out", "out"], cwd=self.dir, stdout=subprocess.DEVNULL) as p:
+                while not os.path.exists(self.path("out.partial/rows.tmp")) and p.poll() is None:
+                    time.sleep(0.001)
+                p.kill()
+            if p.returncode != 0:
+                break
+            shutil.rmtree(self.path("out"))
+        self.assertEqual(p.returncode, -9)
+        self.assertFalse(os.path.exists(self.path("out")))
+        self.assertTrue(os.path.exists(self.path("out.partial")))
+        self.tool("shuffle", "m.bin", "--seed", 1, "--out", "out")  # over what it left
+        self.assertFalse(os.path.exists(self.path("out.partial")))
+
+
 if __name__ == "__main__":
     DLRM_DATA = os.path.abspath(sys.argv.pop(1))
     if "--sanitized" in sys.argv:
         sys.argv.remove("--sanitized")
+        SANITIZED = True
     unittest.main(verbosity=2)
