@@ -25,7 +25,7 @@ typedef struct nccl_exchange {
     _Atomic double since[TICKETS];
     _Atomic int64_t started;
     int n_ranges, n_nodes; /* nodes: of this rank */
-    int64_t n, from[DLRM_MAX_RANGES];
+    dlrm_range range[DLRM_MAX_RANGES];
     dlrm_reduce layout[DLRM_MAX_RANGES];
     float *received; /* [nodes of all ranks][this rank's longest segment] */
     double timeout_s;
@@ -139,6 +139,23 @@ static int nccl_blocks_start(dlrm_exchange *x, const void *send, const int64_t *
     return end(n);
 }
 
+static int nccl_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
+{
+    nccl_exchange *n = x->impl;
+    const int R = x->comm->ranks, me = x->comm->rank;
+    char *base = blocks;
+    begin(n);
+    must(n, ncclGroupStart(), "an exchange");
+    for (int k = 1; k < R; k++) {
+        int source = (me - k + R) % R, target = (me + k) % R;
+        receive_from(n, base + at[source], at[source + 1] - at[source], source);
+        send_to(n, base + at[me], at[me + 1] - at[me], target);
+    }
+    must(n, ncclGroupEnd(), "an exchange");
+    x->comm->bytes_sent += (at[me + 1] - at[me]) * (R - 1);
+    return end(n);
+}
+
 static int64_t segment(const dlrm_reduce *r, int rank)
 {
     return r->segment[rank + 1] - r->segment[rank];
@@ -150,16 +167,17 @@ static int nccl_reduce_start(dlrm_exchange *x, int range, float *nodes)
     const dlrm_reduce *r = &n->layout[range];
     const int R = x->comm->ranks, me = x->comm->rank, mine = n->n_nodes, all = r->first_node[R];
     const int64_t length = segment(r, me), bytes = sizeof(float);
-    float *base = nodes + n->from[range];
+    const int64_t stride = n->range[range].stride;
+    float *base = nodes + n->range[range].from;
     begin(n);
     for (int i = 0; i < mine; i++)
-        copy(n, n->received + (r->first_node[me] + i) * length, base + i * n->n + r->segment[me], length * bytes);
+        copy(n, n->received + (r->first_node[me] + i) * length, base + i * stride + r->segment[me], length * bytes);
     must(n, ncclGroupStart(), "a sum of gradients");
     for (int k = 1; k < R; k++) {
         int source = (me - k + R) % R, target = (me + k) % R;
         for (int i = r->first_node[source]; i < r->first_node[source + 1]; i++)
             receive_from(n, n->received + i * length, length * bytes, source);
-        for (int i = 0; i < mine; i++) send_to(n, base + i * n->n + r->segment[target], segment(r, target) * bytes, target);
+        for (int i = 0; i < mine; i++) send_to(n, base + i * stride + r->segment[target], segment(r, target) * bytes, target);
     }
     must(n, ncclGroupEnd(), "a sum of gradients");
     if (length > 0) cuda(n, dlrm_cuda_tree_sum(n->received, length, length, all, r->levels, n->stream), "a sum of gradients");
@@ -189,6 +207,12 @@ static int alone_blocks_start(dlrm_exchange *x, const void *send, const int64_t 
     return 0;
 }
 
+static int alone_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
+{
+    (void)x, (void)blocks, (void)at;
+    return 0;
+}
+
 static int alone_reduce_start(dlrm_exchange *x, int range, float *nodes)
 {
     (void)x, (void)range, (void)nodes;
@@ -208,6 +232,7 @@ static void alone_close(dlrm_exchange *x)
 static const dlrm_exchange_ops alone_ops = {
     .name = "none",
     .blocks_start = alone_blocks_start,
+    .gather_start = alone_gather_start,
     .reduce_start = alone_reduce_start,
     .finish = alone_finish,
     .close = alone_close,
@@ -240,6 +265,7 @@ static void nccl_close(dlrm_exchange *x)
 static const dlrm_exchange_ops nccl_ops = {
     .name = "nccl",
     .blocks_start = nccl_blocks_start,
+    .gather_start = nccl_gather_start,
     .reduce_start = nccl_reduce_start,
     .finish = nccl_finish,
     .close = nccl_close,
@@ -251,8 +277,8 @@ static dlrm_status open_layouts(nccl_exchange *n, const dlrm_exchange_args *a)
     for (; n->n_ranges < a->n_ranges; n->n_ranges++) {
         const int k = n->n_ranges;
         dlrm_reduce *r = &n->layout[k];
-        n->from[k] = a->range[k];
-        TRY(dlrm_reduce_layout(a->comm->ranks, a->range[k + 1] - a->range[k], a->deterministic, a->chunks, r));
+        n->range[k] = a->range[k];
+        TRY(dlrm_reduce_layout(a->comm->ranks, a->range[k].n, a->deterministic, a->chunks, r));
         if (segment(r, a->comm->rank) > longest) longest = segment(r, a->comm->rank);
     }
     const int *first = n->layout[0].first_node;
@@ -279,7 +305,6 @@ dlrm_status dlrm_nccl_exchange_open(const dlrm_exchange_args *a, dlrm_exchange *
     nccl_exchange *n = out->impl;
     ncclUniqueId id;
     n->be = a->be;
-    n->n = a->n;
     n->timeout_s = a->timeout_s;
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->stop_signal, NULL);

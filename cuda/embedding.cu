@@ -61,6 +61,7 @@ static void lay_out_pairs(int n_tables, dlrm_cuda_table *tables, int n_inputs, d
                           dlrm_cuda_shard *s, int64_t *n_keys)
 {
     int placed = 0;
+    int64_t sums[2] = {0, 0};
     for (int t = 0; t < n_tables; t++) {
         dlrm_cuda_table *table = &tables[t];
         bool variable = false;
@@ -77,6 +78,11 @@ static void lay_out_pairs(int n_tables, dlrm_cuda_table *tables, int n_inputs, d
         table->n_inputs = placed - table->first_input;
         table->first_key = *n_keys;
         *n_keys += table->rows + variable; /* one more key, behind the rows, for pads */
+        for (int marked = 0; marked < 2; marked++) {
+            table->sums_pitch[marked] = dlrm_sums_pitch(table->dim, marked);
+            table->first_sum[marked] = sums[marked];
+            sums[marked] += table->rows * table->sums_pitch[marked];
+        }
         s->pairs += table->pairs;
         if (table->dim > s->max_dim) s->max_dim = table->dim;
     }

@@ -32,6 +32,8 @@ typedef struct dlrm_cuda_table {
     int64_t first_pair;            /* pairs per sample of the tables before it */
     int32_t pairs;                 /* per sample: ids of all its inputs, at most */
     int32_t first_input, n_inputs; /* into shard.order */
+    int64_t first_sum[2];          /* of its gradient sums among those of all tables: without and with marks */
+    int32_t sums_pitch[2];         /* dlrm_sums_pitch of both */
 } dlrm_cuda_table;
 
 /* An input of the rank; as above. */
@@ -120,6 +122,15 @@ typedef struct dlrm_cuda_step {
 cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,
                              const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
                              dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, cudaStream_t stream);
+
+/* The same with the rule w = g, for tables of fp32: a row that bags list = its gradient. */
+cudaError_t dlrm_cuda_row_sums(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,
+                               const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
+                               const dlrm_cuda_step *step, cudaStream_t stream);
+/* rows_update.cu; sums, marked: as in dlrm_rows_update_args. most_rows: of a table. */
+cudaError_t dlrm_cuda_rows_update(const dlrm_cuda_shard *shard, const float *sums, bool marked, int64_t most_rows,
+                                  dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step,
+                                  cudaStream_t stream);
 
 /* --- interaction: interact.cu (dot), concat.cu (cat, pool) --- */
 

@@ -57,6 +57,7 @@ cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *s
         LAUNCH(RULE_ADAM);
         break;
     case RULE_ROWWISE:
+    case RULE_SUM:
         return cudaErrorInvalidValue;
     }
 #undef LAUNCH

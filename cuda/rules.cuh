@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/reduce.cuh"
 
-enum rule_kind { RULE_SGD, RULE_MOMENTUM, RULE_ADAGRAD, RULE_ROWWISE, RULE_ADAM };
+enum rule_kind { RULE_SGD, RULE_MOMENTUM, RULE_ADAGRAD, RULE_ROWWISE, RULE_ADAM, RULE_SUM /* w = g */ };
 
 static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
 {
@@ -38,6 +38,8 @@ __device__ __forceinline__ void rule_apply(const dlrm_rule &r, float rate, float
         s0 = r.beta1 * s0 + (1 - r.beta1) * g;
         s1 = r.beta2 * s1 + (1 - r.beta2) * (g * g);
         w -= r.adam_rate * s0 / (sqrtf(s1) * r.adam_root + r.epsilon);
+    } else if constexpr (KIND == RULE_SUM) {
+        w = g;
     } else {
         w -= rate * g;
     }

@@ -197,6 +197,16 @@ typedef struct dlrm_update_args {
     int slot;             /* that sort filled */
 } dlrm_update_args;
 
+/* The update of tables whose gradients have been summed already, as those of replicated tables are over ranks. */
+typedef struct dlrm_rows_update_args {
+    dlrm_shard *shard;
+    const float *sums; /* table after table: [rows, dlrm_sums_pitch], a row's gradient */
+    bool marked;       /* behind a row's gradient stands a mark: the row does not change if it is 0. Else all rows take the rule:
+                          only for rules that a gradient of 0 does not make a difference to */
+    dlrm_rule rule;
+    uint64_t step;     /* as in dlrm_update_args */
+} dlrm_rows_update_args;
+
 typedef struct dlrm_dense_update_args {
     int64_t n;
     float *w;
@@ -241,6 +251,9 @@ typedef struct dlrm_backend_ops {
     void (*lookup)(dlrm_backend *, const dlrm_lookup_args *);
     void (*sort)(dlrm_backend *, const dlrm_lookup_args *); /* `pooled` unused: orders the batch's rows for update */
     void (*update)(dlrm_backend *, const dlrm_update_args *);
+    /* `rule` unused: a row that bags list = the sum of its gradients, as update would find it; other rows stay. */
+    void (*row_sums)(dlrm_backend *, const dlrm_update_args *);
+    void (*rows_update)(dlrm_backend *, const dlrm_rows_update_args *);
     /* Weights of all layers lie in one array of n; weights_changed after they were uploaded. */
     dlrm_status (*weights_open)(dlrm_backend *, int64_t n, float **weights);
     void (*weights_changed)(dlrm_backend *);
@@ -264,6 +277,12 @@ struct dlrm_backend {
 static inline int dlrm_pitch(const dlrm_backend *be, int width)
 {
     return width == 1 ? 1 : (width + be->row_multiple - 1) / be->row_multiple * be->row_multiple;
+}
+
+/* Elements from one row of gradient sums to the next: marked rows have a place for the mark, and stay aligned. */
+static inline int dlrm_sums_pitch(int dim, bool marked)
+{
+    return marked ? dim / 4 * 4 + 4 : dim;
 }
 
 typedef struct dlrm_backend_args {

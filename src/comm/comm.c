@@ -266,7 +266,8 @@ void dlrm_comm_sum_i64(dlrm_comm *c, int64_t *values, int64_t n)
 }
 
 /* Every pair exchanges directly, in rounds of at most MESSAGE_BYTES a message: starts the round that begins at `done`
- * bytes of each block. *more: it is not the last. Returns the number of messages. */
+ * bytes of each block. send_at NULL: all are sent this rank's block of what is received. *more: it is not the last. Returns
+ * the number of messages. */
 static int start_round(dlrm_comm *c, const blocks *b, int64_t done, bool *more)
 {
     struct dlrm_comm_impl *m = c->impl;
@@ -274,14 +275,15 @@ static int start_round(dlrm_comm *c, const blocks *b, int64_t done, bool *more)
     *more = false;
     for (int k = 1; k < c->ranks; k++) {
         int source = (me - k + c->ranks) % c->ranks, target = (me + k) % c->ranks;
-        int64_t in = b->recv_at[source + 1] - b->recv_at[source] - done, out = b->send_at[target + 1] - b->send_at[target] - done;
+        const int64_t *to = b->send_at ? b->send_at + target : b->recv_at + me;
+        int64_t in = b->recv_at[source + 1] - b->recv_at[source] - done, out = to[1] - to[0] - done;
         *more |= in > MESSAGE_BYTES || out > MESSAGE_BYTES;
         if (in > 0)
             check(MPI_Irecv(b->recv + b->recv_at[source] + done, (int)(in < MESSAGE_BYTES ? in : MESSAGE_BYTES), MPI_BYTE, source,
                             b->tag, m->comm, &b->requests[n++]),
                   "MPI_Irecv");
         if (out > 0)
-            check(MPI_Isend(b->send + b->send_at[target] + done, (int)(out < MESSAGE_BYTES ? out : MESSAGE_BYTES), MPI_BYTE, target,
+            check(MPI_Isend(b->send + to[0] + done, (int)(out < MESSAGE_BYTES ? out : MESSAGE_BYTES), MPI_BYTE, target,
                             b->tag, m->comm, &b->requests[n++]),
                   "MPI_Isend");
     }
@@ -333,6 +335,17 @@ void dlrm_comm_alltoallv_finish(dlrm_comm *c)
     finish_rounds(&m->background, c, m->in_flight, m->more);
     leave(c);
     m->background = (blocks){0};
+}
+
+void dlrm_comm_allgatherv(dlrm_comm *c, void *data, const int64_t *at)
+{
+    blocks b = {data, data, NULL, at, TAG, c->impl->requests};
+    bool more;
+    enter(c, "an all-gather");
+    int n = start_round(c, &b, 0, &more);
+    finish_rounds(&b, c, n, more);
+    leave(c);
+    c->bytes_sent += (at[c->rank + 1] - at[c->rank]) * (c->ranks - 1);
 }
 
 void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value)

@@ -39,7 +39,8 @@ void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at,
  * flight. */
 void dlrm_comm_alltoallv_start(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
 void dlrm_comm_alltoallv_finish(dlrm_comm *c);
-/* In place: rank p's elements [at[p], at[p+1]) go to everyone. */
+/* In place: rank p's bytes, or elements, [at[p], at[p+1]) go to everyone. */
+void dlrm_comm_allgatherv(dlrm_comm *c, void *data, const int64_t *at);
 void dlrm_comm_allgatherv_f32(dlrm_comm *c, float *data, const int64_t *at);
 /* The per-step pulse: a small maximum started now, finished later, overlapping the step. One in flight. */
 void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value);

@@ -15,6 +15,12 @@ static int mpi_blocks_start(dlrm_exchange *x, const void *send, const int64_t *s
     return 0;
 }
 
+static int mpi_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
+{
+    dlrm_comm_allgatherv(x->comm, blocks, at);
+    return 0;
+}
+
 static int mpi_reduce_start(dlrm_exchange *x, int range, float *nodes)
 {
     mpi_exchange *m = x->impl;
@@ -37,6 +43,7 @@ static void mpi_close(dlrm_exchange *x)
 static const dlrm_exchange_ops mpi_ops = {
     .name = "mpi",
     .blocks_start = mpi_blocks_start,
+    .gather_start = mpi_gather_start,
     .reduce_start = mpi_reduce_start,
     .finish = mpi_finish,
     .close = mpi_close,
@@ -49,9 +56,9 @@ dlrm_status dlrm_mpi_exchange_open(const dlrm_exchange_args *a, dlrm_exchange *o
     mpi_exchange *m = out->impl;
     for (; m->n_ranges < a->n_ranges; m->n_ranges++) {
         const int k = m->n_ranges;
-        m->from[k] = a->range[k];
-        TRY(dlrm_reduce_open(a->comm, a->range[k + 1] - a->range[k], a->deterministic, a->chunks, &m->reduce[k]));
-        m->reduce[k].stride = a->n;
+        m->from[k] = a->range[k].from;
+        TRY(dlrm_reduce_open(a->comm, a->range[k].n, a->deterministic, a->chunks, &m->reduce[k]));
+        m->reduce[k].stride = a->range[k].stride;
     }
     return DLRM_OK;
 }

@@ -10,7 +10,9 @@ typedef struct dlrm_exchange_ops {
     const char *name;
     /* Blocks by rank as dlrm_comm_alltoallv: offsets in bytes, [ranks+1], host. Returns a ticket for finish. */
     int (*blocks_start)(dlrm_exchange *, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
-    /* One of the ranges given at opening; nodes: [this rank's nodes][n], the total ends in node 0. Returns a ticket. */
+    /* In place: everyone's block goes to all. Returns a ticket. */
+    int (*gather_start)(dlrm_exchange *, void *blocks, const int64_t *at);
+    /* One of the ranges given at opening; nodes: [this rank's nodes][stride], the total ends in node 0. Returns a ticket. */
     int (*reduce_start)(dlrm_exchange *, int range, float *nodes);
     void (*finish)(dlrm_exchange *, int ticket);
     void (*close)(dlrm_exchange *);
@@ -22,14 +24,19 @@ struct dlrm_exchange {
     void *impl;
 };
 
-enum { DLRM_MAX_RANGES = 2 };
+enum { DLRM_MAX_RANGES = 3 };
+
+/* Elements [from, from+n) of a node's gradients, which are reduced apart. */
+typedef struct dlrm_range {
+    int64_t from, n;
+    int64_t stride; /* elements from one node to the next */
+} dlrm_range;
 
 typedef struct dlrm_exchange_args {
     struct dlrm_backend *be; /* whose memory this is */
     dlrm_comm *comm;
-    int64_t n;       /* elements of a node's gradients */
-    int n_ranges;    /* which are reduced apart: range k is elements [range[k], range[k+1]) */
-    int64_t range[DLRM_MAX_RANGES + 1];
+    int n_ranges;
+    dlrm_range range[DLRM_MAX_RANGES];
     bool deterministic;
     int chunks;
     double timeout_s; /* a collective that takes longer ends the job */

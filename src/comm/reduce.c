@@ -9,7 +9,7 @@ dlrm_status dlrm_reduce_layout(int R, int64_t n, bool deterministic, int chunks,
     dlrm_node nodes[DLRM_MAX_NODES];
     *r = (dlrm_reduce){.n = n, .stride = n};
     if (n > INT32_MAX)
-        return FAIL(DLRM_E_INPUT, "the MLPs have %lld parameters; at most %d are supported", (long long)n, INT32_MAX);
+        return FAIL(DLRM_E_INPUT, "the MLPs, or the replicated tables, have %lld parameters; at most %d are supported", (long long)n, INT32_MAX);
     TRY(dlrm_alloc(R + 1, sizeof *r->first_node, "gradient reduction", &r->first_node));
     TRY(dlrm_alloc((int64_t)R * DLRM_MAX_NODES, sizeof *r->levels, "gradient reduction", &r->levels));
     TRY(dlrm_alloc(R + 1, sizeof *r->segment, "gradient reduction", &r->segment));

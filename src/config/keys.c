@@ -250,8 +250,8 @@ static const dlrm_key config_keys[] = {
          "basic: in turn. memory_balanced: by size, to and fro. memory_optimized: largest first, to the rank "
          "that holds least. auto: memory_balanced."),
     INT("parallel.data_parallel_threshold", parallel.data_parallel_threshold, "null", 0, MAX_ELEMENTS, "elements",
-        "A table with at most so many elements is copied to every rank. null: none.", OR_NULL(-1),
-        .missing = NOT_BUILT),
+        "A table with at most so many elements is copied to every rank, which looks its own samples up there. null: none.",
+        OR_NULL(-1)),
     INT("parallel.row_slice_threshold", parallel.row_slice_threshold, "null", 0, MAX_ELEMENTS, "elements",
         "A table with at least so many elements is cut by rows over all ranks. null: none.", OR_NULL(-1),
         .missing = NOT_BUILT),

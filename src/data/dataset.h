@@ -1,9 +1,10 @@
 /* Batches. A dataset has two splits of rows; a reader walks one split in global batches and gives each rank what it
  * needs: labels and dense values of its own samples, and for all samples of the batch the ids of the inputs whose
- * tables it holds. Sources: split-binary files, where a rank reads these columns alone, and a synthetic generator that
- * makes row r the same on any number of ranks (model-parallel input: nothing is exchanged); and row formats, where a rank
- * reads the rows of its own samples alone, and the ids still have to go where they are wanted (data-parallel input:
- * train/id_exchange.h). A reader has a thread that reads, converts and checks ahead. */
+ * tables it holds, or those of its own samples where a table is replicated. Sources: split-binary files, where a rank reads
+ * these columns alone, and a synthetic generator that makes row r the same on any number of ranks (model-parallel input:
+ * nothing is exchanged); and row formats, where a rank reads the rows of its own samples alone, and the ids still have to go
+ * where they are wanted (data-parallel input: train/id_exchange.h). A reader has a thread that reads, converts and checks
+ * ahead. */
 #pragma once
 #include "config/spec.h"
 
@@ -12,6 +13,8 @@ typedef struct dlrm_ids {
     int64_t *offsets; /* variable hotness: [B+1], sample s's bag is ids[offsets[s]] … ids[offsets[s+1]-1]; else NULL and
                          the bag is ids[s*hotness] … */
     int64_t count;
+    int64_t first, samples; /* they are of samples [first, first+samples) of the batch, and s counts from there: all, or this
+                               rank's own */
 } dlrm_ids;
 
 typedef struct dlrm_batch {
@@ -41,6 +44,7 @@ typedef struct dlrm_reader_args {
     int rank, ranks;
     const bool *wanted;      /* [n_inputs]: ids needed here */
     const bool *wanted_by;   /* [ranks][n_inputs]: by each rank; row formats need it until the reader is closed */
+    const bool *own_only;    /* [n_inputs] or NULL: of those, the ids of the own samples alone; not for row formats */
 } dlrm_reader_args;
 
 /* Opens and cross-checks the files, or sets up the generator (synthetic). files: the description of split_binary, else

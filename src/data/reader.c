@@ -26,7 +26,7 @@ typedef struct slot {
 struct dlrm_reader {
     const dlrm_dataset *d;
     dlrm_reader_args args;
-    bool *wanted;
+    bool *wanted, *own_only;
     void *state; /* of the source */
     dlrm_epoch epoch;
     int64_t end; /* number after the last batch of the last epoch */
@@ -67,8 +67,9 @@ static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *a
     }
     for (int j = 0; j < spec->n_inputs; j++) {
         if (!r->args.wanted[j]) continue;
-        if (spec->inputs[j].variable) PLACE(b->inputs[j].offsets, r->args.batch_size + 1);
-        PLACE(b->inputs[j].ids, r->args.batch_size * spec->inputs[j].hotness);
+        const int64_t samples = r->args.own_only && r->args.own_only[j] ? own : r->args.batch_size;
+        if (spec->inputs[j].variable) PLACE(b->inputs[j].offsets, samples + 1);
+        PLACE(b->inputs[j].ids, samples * spec->inputs[j].hotness);
     }
 #undef PLACE
     return used;
@@ -127,7 +128,7 @@ static void blank(const dlrm_reader *r, slot *s)
     memset(s->values, 0, (size_t)r->slot_bytes);
     for (int j = 0; j < r->d->spec->n_inputs; j++) {
         const dlrm_input *input = &r->d->spec->inputs[j];
-        if (r->wanted[j] && !r->d->source->packs) s->batch.inputs[j].count = input->variable ? 0 : s->batch.size * input->hotness;
+        if (r->wanted[j] && !r->d->source->packs) s->batch.inputs[j].count = input->variable ? 0 : s->batch.inputs[j].samples * input->hotness;
     }
 }
 
@@ -139,6 +140,10 @@ static void fill(dlrm_reader *r, slot *s, int64_t number)
     b->first_row = number % r->epoch.batches * a->batch_size;
     b->size = r->epoch.rows - b->first_row < a->batch_size ? r->epoch.rows - b->first_row : a->batch_size;
     dlrm_cut_samples(b->size, a->rank, a->ranks, a->deterministic, a->chunks, &b->begin, &b->own);
+    for (int j = 0; j < r->d->spec->n_inputs; j++) {
+        b->inputs[j].first = r->own_only[j] ? b->begin : 0;
+        b->inputs[j].samples = r->own_only[j] ? b->own : b->size;
+    }
     b->clamped = 0;
     b->message[0] = '\0';
     s->bytes = 0;
@@ -194,6 +199,9 @@ static dlrm_status set_up(dlrm_reader *r, const dlrm_reader_args *args)
     TRY(dlrm_alloc(n, sizeof *r->wanted, "the inputs of a reader", &r->wanted));
     memcpy(r->wanted, args->wanted, (size_t)n * sizeof *r->wanted);
     r->args.wanted = r->wanted;
+    TRY(dlrm_alloc(n, sizeof *r->own_only, "the inputs of a reader", &r->own_only));
+    if (args->own_only) memcpy(r->own_only, args->own_only, (size_t)n * sizeof *r->own_only);
+    r->args.own_only = r->own_only;
     r->epoch = dlrm_epoch_of(r->d, args);
     if (args->epochs == 0 || __builtin_mul_overflow(args->epochs, r->epoch.batches, &r->end)) r->end = INT64_MAX;
     r->filled = r->handed = args->first_batch;
@@ -236,6 +244,7 @@ void dlrm_reader_close(dlrm_reader **reader)
     }
     dlrm_free(&r->slots);
     dlrm_free(&r->wanted);
+    dlrm_free(&r->own_only);
     pthread_cond_destroy(&r->changed);
     pthread_mutex_destroy(&r->mutex);
     dlrm_free(reader);

@@ -1,7 +1,7 @@
-/* Split-binary files: of each batch, a rank reads its own rows of the labels and dense values, and all rows of the
- * inputs it wants. Bytes go through a buffer that stays in the second-level cache and are checked, converted and sent on
- * from there, past the caches, for a batch is larger than they are. (Reading int32 ids in place and checking them there
- * was slower: the kernel's copy leaves nothing of them in the cache.) */
+/* Split-binary files: of each batch, a rank reads its own rows of the labels and dense values, and all rows (or its own)
+ * of the inputs it wants. Bytes go through a buffer that stays in the second-level cache and are checked, converted and
+ * sent on from there, past the caches, for a batch is larger than they are. (Reading int32 ids in place and checking them
+ * there was slower: the kernel's copy leaves nothing of them in the cache.) */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,11 +44,17 @@ static dlrm_status read_at(split_reader *r, const column *c, int64_t at, int64_t
 
 /* --- ids --- */
 
-/* The sample, counted from the batch's first, that id number i of the batch belongs to. */
-static int64_t sample_of(const dlrm_ids *in, int hotness, int64_t size, int64_t i)
+/* Row of the first sample whose ids of input j are read. */
+static int64_t first_row(const dlrm_batch *b, int j)
+{
+    return b->first_row + b->inputs[j].first;
+}
+
+/* The sample, counted from the first whose ids these are, that id number i belongs to. */
+static int64_t sample_of(const dlrm_ids *in, int hotness, int64_t i)
 {
     if (!in->offsets) return i / hotness;
-    int64_t low = 0, high = size; /* offsets[low] <= i < offsets[high] */
+    int64_t low = 0, high = in->samples; /* offsets[low] <= i < offsets[high] */
     while (high - low > 1) {
         int64_t mid = low + (high - low) / 2;
         if (in->offsets[mid] <= i)
@@ -69,7 +75,7 @@ static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, const void *ra
         if (id >= 0 && id < table->rows) continue;
         if (!dlrm_convert_outside(r->check, id, table->rows, &b->inputs[j].ids[first + i], &b->clamped))
             return FAIL(DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s", r->ids[j].path,
-                        (long long)(b->first_row + sample_of(&b->inputs[j], input->hotness, b->size, first + i)),
+                        (long long)(first_row(b, j) + sample_of(&b->inputs[j], input->hotness, first + i)),
                         (long long)id, (long long)table->rows, table->name);
     }
     return DLRM_OK;
@@ -80,19 +86,20 @@ static dlrm_status read_bags(split_reader *r, int j, dlrm_batch *b, int64_t *fir
 {
     const column *c = &r->offsets[j];
     int64_t *offsets = b->inputs[j].offsets, max = r->spec->inputs[j].hotness, size = sizeof *offsets;
-    TRY(read_at(r, c, b->first_row * size, (b->size + 1) * size, offsets));
+    const int64_t begin = first_row(b, j), samples = b->inputs[j].samples;
+    TRY(read_at(r, c, begin * size, (samples + 1) * size, offsets));
     if (offsets[0] < 0 || offsets[0] > r->n_ids[j])
         return FAIL(DLRM_E_INPUT, "%s: row %lld: offset %lld is outside [0, %lld], the ids of %s", c->path,
-                    (long long)b->first_row, (long long)offsets[0], (long long)r->n_ids[j], r->ids[j].path);
+                    (long long)begin, (long long)offsets[0], (long long)r->n_ids[j], r->ids[j].path);
     /* Lengths in [0, max] from a start in range cannot overflow, so garbage shows in a length or at the end. */
     uint64_t bad = 0, before = (uint64_t)offsets[0];
-    for (int64_t s = 1; s <= b->size; s++) {
+    for (int64_t s = 1; s <= samples; s++) {
         uint64_t length = (uint64_t)offsets[s] - before;
         bad |= length | ((uint64_t)max - length);
         before = (uint64_t)offsets[s];
     }
-    for (int64_t s = 0; bad >> 63 && s < b->size; s++) {
-        long long row = b->first_row + s, from = offsets[s], to = offsets[s + 1];
+    for (int64_t s = 0; bad >> 63 && s < samples; s++) {
+        long long row = begin + s, from = offsets[s], to = offsets[s + 1];
         if (to < from)
             return FAIL(DLRM_E_INPUT, "%s: row %lld: offset %lld is followed by %lld, expected ascending offsets",
                         c->path, row, from, to);
@@ -100,12 +107,12 @@ static dlrm_status read_bags(split_reader *r, int j, dlrm_batch *b, int64_t *fir
             return FAIL(DLRM_E_INPUT, "%s: row %lld: a bag of %lld ids (offsets %lld to %lld), expected at most %lld",
                         c->path, row, to - from, from, to, (long long)max);
     }
-    if (offsets[b->size] > r->n_ids[j])
+    if (offsets[samples] > r->n_ids[j])
         return FAIL(DLRM_E_INPUT, "%s: row %lld: offset %lld is beyond the %lld ids of %s", c->path,
-                    (long long)(b->first_row + b->size), (long long)offsets[b->size], (long long)r->n_ids[j],
+                    (long long)(begin + samples), (long long)offsets[samples], (long long)r->n_ids[j],
                     r->ids[j].path);
     *first = offsets[0];
-    for (int64_t s = 0; s <= b->size; s++) offsets[s] -= *first;
+    for (int64_t s = 0; s <= samples; s++) offsets[s] -= *first;
     return DLRM_OK;
 }
 
@@ -115,9 +122,9 @@ static dlrm_status read_ids(split_reader *r, int j, dlrm_batch *b)
     dlrm_elem dtype = r->files->categorical[j].dtype;
     int64_t rows = r->spec->tables[input->table].rows, size = (int64_t)dlrm_elem_size(dtype);
     dlrm_ids *in = &b->inputs[j];
-    int64_t first = b->first_row * input->hotness;
+    int64_t first = first_row(b, j) * input->hotness;
     if (input->variable) TRY(read_bags(r, j, b, &first));
-    in->count = input->variable ? in->offsets[b->size] : b->size * input->hotness;
+    in->count = input->variable ? in->offsets[in->samples] : in->samples * input->hotness;
     for (int64_t i = 0, n; i < in->count; i += n) {
         n = in->count - i < BLOCK_BYTES / size ? in->count - i : BLOCK_BYTES / size;
         TRY(read_at(r, &r->ids[j], (first + i) * size, n * size, r->block));
@@ -264,11 +271,13 @@ static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
     for (int j = 0; j < files->n_categorical; j++) {
         const dlrm_categorical *c = &files->categorical[j];
         if (!args->wanted[j]) continue;
-        int64_t n = epoch.rows * c->hotness;
+        const int64_t rows = args->own_only && args->own_only[j] ? dlrm_epoch_own(d, args) : epoch.rows;
+        int64_t n = rows * c->hotness;
         if (c->variable) {
             n = ids_of_rows(files->split[args->split].offsets[j], epoch.rows);
             if (n < 0) return -1;
-            bytes += (epoch.rows + epoch.batches) * (int64_t)sizeof(int64_t);
+            n = (int64_t)((double)n / (double)epoch.rows * (double)rows); /* of some rows: as many as of others */
+            bytes += (rows + epoch.batches) * (int64_t)sizeof(int64_t);
         }
         bytes += n * (int64_t)dlrm_elem_size(c->dtype);
     }

@@ -131,7 +131,7 @@ static void score_rows(const dlrm_synthetic *s, int set, int64_t first, int64_t 
     for (int j = 0; j < s->n_features; j++) {
         const feature *f = &s->features[j];
         const dlrm_ids *bags = b && b->inputs[j].ids ? &b->inputs[j] : &x->bags;
-        int64_t sample = bags == &x->bags ? 0 : b->begin + at;
+        int64_t sample = bags == &x->bags ? 0 : b->begin + at - bags->first;
         if (bags == &x->bags) draw_bags(s, f, set, first, n, &x->bags);
         if (f->variable)
             score_bags(s, f, bags->ids, bags->offsets + sample, n, score);
@@ -302,7 +302,8 @@ static dlrm_status fill_batch(void *state, dlrm_batch *b, int64_t *bytes)
     (void)bytes; /* reads no files */
     draw_dense(s, g->split, b->first_row + b->begin, b->own, b->dense);
     for (int j = 0; j < s->n_features; j++)
-        if (b->inputs[j].ids) draw_bags(s, &s->features[j], g->split, b->first_row, b->size, &b->inputs[j]);
+        if (b->inputs[j].ids)
+            draw_bags(s, &s->features[j], g->split, b->first_row + b->inputs[j].first, b->inputs[j].samples, &b->inputs[j]);
     draw_labels(g, b);
     return DLRM_OK;
 }

@@ -120,7 +120,8 @@ dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec,
     const int first_cross = 2 * spec->bottom.n, first_top = first_cross + 3 * spec->cross_layers;
     TRY(dlrm_cross_open(be, spec->interaction_width, spec->cross_layers, spec->cross_rank, first_cross, m->max_own, &m->cross));
     TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, first_top, m->max_own, &m->top));
-    TRY(dlrm_embedding_open(be, comm, spec, place, &cfg->optimizer.embedding, cfg->train.embedding_dtype, max_batch, m->max_own, &m->emb));
+    TRY(dlrm_embedding_open(be, comm, spec, place, &cfg->optimizer.embedding, cfg->train.embedding_dtype, cfg->train.deterministic, max_batch,
+                            m->max_own, &m->emb));
     TRY(open_stages(m));
     int64_t x = m->max_own * dlrm_pitch(be, spec->interaction_width);
     TRY(be->ops->alloc(be, x, be->act_bytes, "interaction", &m->x));
@@ -133,7 +134,9 @@ dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open)
     const dlrm_params *p = &m->params;
     const int behind_bottom = 2 * m->spec->bottom.n;
     int64_t top = behind_bottom < p->n ? p->list[behind_bottom].offset : p->size;
-    dlrm_exchange_args a = {.be = m->be, .comm = m->comm, .n = p->size, .n_ranges = DLRM_RANGES, .range = {0, top, p->size},
+    dlrm_exchange_args a = {.be = m->be, .comm = m->comm, .n_ranges = DLRM_RANGES,
+                            .range = {[DLRM_RANGE_BOTTOM] = {0, top, p->size}, [DLRM_RANGE_TOP] = {top, p->size - top, p->size},
+                                      [DLRM_RANGE_REPLICATED] = {0, m->emb.replicated.n_values, m->emb.replicated.n_values}},
                             .deterministic = m->cfg->train.deterministic, .chunks = (int)m->cfg->train.deterministic_chunks,
                             .timeout_s = m->cfg->parallel.timeout_s};
     return open(&a, &m->exchange);

@@ -19,8 +19,8 @@ typedef struct dlrm_stage {
     float *labels;        /* [max_own] */
 } dlrm_stage;
 
-/* The parts of the parameters whose gradients are complete, and reduced, at different times. */
-enum { DLRM_RANGE_BOTTOM, DLRM_RANGE_TOP /* and the cross layers */, DLRM_RANGES };
+/* The parts of the parameters, and the replicated tables, whose gradients are complete, and reduced, at different times. */
+enum { DLRM_RANGE_BOTTOM, DLRM_RANGE_TOP /* and the cross layers */, DLRM_RANGE_REPLICATED, DLRM_RANGES };
 
 /* Opens the exchange that goes with the backend. */
 typedef dlrm_status (*dlrm_exchange_opener)(const dlrm_exchange_args *args, dlrm_exchange *out);

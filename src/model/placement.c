@@ -27,24 +27,36 @@ static int least_loaded(const dlrm_placement *p)
 
 /* --- slices --- */
 
-/* Each table whole, without an owner yet. */
-static dlrm_status cut(const dlrm_model_spec *spec, dlrm_placement *p)
+static int64_t elements(const dlrm_slice *s)
+{
+    return s->rows * s->columns;
+}
+
+enum { NOBODY = -2 /* the owner of a slice that has none yet */ };
+
+/* Each table whole. */
+static dlrm_status cut(const dlrm_model_spec *spec, const dlrm_placement_args *args, dlrm_placement *p)
 {
     TRY(dlrm_alloc(spec->n_tables, sizeof *p->slices, "placement", &p->slices));
     for (int t = 0; t < spec->n_tables; t++) {
         const dlrm_table *table = &spec->tables[t];
-        p->slices[p->n_slices++] = (dlrm_slice){.table = t, .row_step = 1, .rows = table->rows, .columns = table->dim};
+        dlrm_slice *whole = &p->slices[p->n_slices++];
+        *whole = (dlrm_slice){.table = t, .owner = NOBODY, .row_step = 1, .rows = table->rows, .columns = table->dim};
+        if (p->ranks > 1 && elements(whole) <= args->data_parallel) whole->owner = DLRM_EVERY_RANK;
         p->first_slice[t + 1] = p->n_slices;
     }
     return DLRM_OK;
 }
 
+/* The slices that have no owner yet. */
 static dlrm_status deal_out(const dlrm_placement_args *args, dlrm_placement *p)
 {
     item *order;
-    const int n = p->n_slices, ranks = p->ranks;
-    TRY(dlrm_alloc(n, sizeof *order, "placement", &order));
-    for (int k = 0; k < n; k++) order[k] = (item){p->slices[k].rows * p->slices[k].columns, k};
+    int n = 0;
+    const int ranks = p->ranks;
+    TRY(dlrm_alloc(p->n_slices, sizeof *order, "placement", &order));
+    for (int k = 0; k < p->n_slices; k++)
+        if (p->slices[k].owner == NOBODY) order[n++] = (item){elements(&p->slices[k]), k};
     if (args->strategy != DLRM_BASIC) qsort(order, (size_t)n, sizeof *order, larger_first);
     for (int i = 0; i < n; i++) {
         int r = i % ranks;
@@ -92,7 +104,7 @@ static void count(dlrm_placement *p)
     for (int k = 0; k < p->n_slices; k++) {
         const dlrm_slice *s = &p->slices[k];
         const bool every = s->owner == DLRM_EVERY_RANK;
-        *(every ? &p->replicated_elements : &p->elements[s->owner]) += s->rows * s->columns;
+        *(every ? &p->replicated_elements : &p->elements[s->owner]) += elements(s);
         ++*(every ? &p->replicated_tables : &p->tables[s->owner]);
     }
 }
@@ -106,7 +118,7 @@ dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placemen
     TRY(dlrm_alloc(ranks, sizeof *p->elements, "placement", &p->elements));
     TRY(dlrm_alloc(ranks, sizeof *p->tables, "placement", &p->tables));
     TRY(dlrm_alloc(ranks, sizeof *p->inputs, "placement", &p->inputs));
-    TRY(cut(spec, p));
+    TRY(cut(spec, args, p));
     TRY(deal_out(args, p));
     count(p);
     return lay_out_parts(spec, p);
@@ -128,9 +140,21 @@ bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank)
 {
     for (int k = p->first_part[input]; k < p->first_part[input + 1]; k++) {
         const int owner = p->slices[p->parts[k].slice].owner;
-        if (owner == rank || owner == DLRM_EVERY_RANK) return true;
+        if (owner == rank) return true;
     }
     return false;
+}
+
+bool dlrm_placement_replicates(const dlrm_placement *p, int input)
+{
+    return p->slices[p->parts[p->first_part[input]].slice].owner == DLRM_EVERY_RANK;
+}
+
+int64_t dlrm_placement_received(const dlrm_placement *p)
+{
+    int64_t n = 0;
+    for (int r = 0; r < p->ranks; r++) n += p->width[r];
+    return n;
 }
 
 const char *dlrm_placement_text(const dlrm_placement *p, int table, char *buf, size_t bytes)

@@ -43,13 +43,17 @@ typedef struct dlrm_placement {
  * that holds least. */
 typedef struct dlrm_placement_args {
     dlrm_strategy strategy;
+    int64_t data_parallel; /* elements, -1: none. With several ranks, a table with at most so many is replicated */
 } dlrm_placement_args;
 
 dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placement_args *args, int ranks,
                                 dlrm_placement *out) DLRM_MUST_USE;
 void dlrm_placement_clear(dlrm_placement *p);
 
-/* Does the rank need this input's ids? */
+/* Does the rank need this input's ids of all samples? And those of its own samples? */
 bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank);
+bool dlrm_placement_replicates(const dlrm_placement *p, int input);
+/* Elements that a sample's rank receives for it, from all ranks together. */
+int64_t dlrm_placement_received(const dlrm_placement *p);
 /* "rank 3", "every rank", "8 row slices", "4 column slices": where a table lies. Returns buf. */
 const char *dlrm_placement_text(const dlrm_placement *p, int table, char *buf, size_t bytes);

@@ -26,6 +26,7 @@ void dlrm_feed(dlrm_model *m, int stage, const dlrm_batch *batch, bool train)
     m->be->ops->lap(m->be, DLRM_PHASES);
     m->be->ops->feed(m->be, &a);
     if (train) m->be->ops->sort(m->be, &sorted);
+    dlrm_replicated_feed(m->be, &m->emb.replicated, stage, batch, train);
     m->be->ops->lap(m->be, DLRM_PHASE_LOOKUP);
 }
 
@@ -111,7 +112,7 @@ static int backward(dlrm_model *m)
     dlrm_cross_backward(be, &m->cross, &m->params, m->x, m->dx, s->own, &s->cut);
     be->ops->interact_backward(be, &a);
     be->ops->lap(be, DLRM_PHASE_INTERACTION);
-    int vectors = dlrm_embedding_exchange_gradients(&m->emb, x);
+    int vectors = dlrm_embedding_exchange_gradients(be, &m->emb, x, DLRM_RANGE_REPLICATED, (int)(s - m->stages));
     x->ops->reduce_start(x, DLRM_RANGE_TOP, m->params.g);
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);
     dlrm_mlp_backward(be, &m->bottom, &m->params, s->dense, NULL, s->own, &s->cut);
@@ -135,7 +136,7 @@ void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rat
     forward(m, be->ops->lap);
     loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : features_gradient(m), loss);
     int sums = backward(m);
-    dlrm_embedding_update(be, &m->emb, m->at->B, stage, &sparse, m->updates);
+    dlrm_embedding_update(be, &m->emb, &m->exchange, m->at->B, stage, &sparse, m->updates);
     be->ops->lap(be, DLRM_PHASE_UPDATE);
     m->exchange.ops->finish(&m->exchange, sums);
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);

@@ -132,6 +132,7 @@ const dlrm_batch *dlrm_id_exchange_finish(dlrm_id_exchange *x)
             const int64_t first = x->sample_at[p], own = x->sample_at[p + 1] - first;
             dlrm_unpack_ids(x->recv + x->recv_at[p] + own * (item->at - before), own * hotness, item->width, in->ids + first * hotness);
         }
+        in->samples = x->batch.size;
         in->count = x->batch.size * hotness;
     }
     x->batch.inputs = x->inputs;

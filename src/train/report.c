@@ -80,13 +80,14 @@ static dlrm_status start_event(dlrm_report *r)
                                                "state_bytes", (json_int_t)w.state_bytes, "memory_bytes", (json_int_t)w.memory_bytes,
                                                "file_bytes", (json_int_t)w.file_bytes, "sent_bytes_per_step", (json_int_t)w.sent_bytes));
     }
-    write_event(r, json_pack("{s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:o}", "event", "start", "version",
+    write_event(r, json_pack("{s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
                              DLRM_VERSION, "config", s->cfg.path, "ranks", s->comm->ranks, "threads", s->threads, "device",
                              s->be.ops->name, "gemm", dlrm_gemm_name, "deterministic", (int)s->cfg.train.deterministic, "batch_size",
                              (json_int_t)s->batch, "steps", (json_int_t)dlrm_session_steps(s), "train_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), "test_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), "model", model_json(s), "strategy",
-                             dlrm_strategy_text(s->cfg.parallel.strategy), "table_owner", owner, "per_rank", ranks));
+                             dlrm_strategy_text(s->cfg.parallel.strategy), "table_owner", owner, "replicated_tables", s->place.replicated_tables, "replicated_parameters",
+                             (json_int_t)s->place.replicated_elements, "per_rank", ranks));
     return DLRM_OK;
 }
 
@@ -107,6 +108,8 @@ static void start_lines(const dlrm_session *s)
         dlrm_info("  rank %d: %d tables, %.1f MiB (%s)", p, s->place.tables[p], (double)s->place.elements[p] * element / (1 << 20),
                   dlrm_strategy_text(s->cfg.parallel.strategy));
     }
+    if (s->place.replicated_tables)
+        dlrm_info("  every rank: %d tables, %.1f MiB", s->place.replicated_tables, (double)s->place.replicated_elements * 4 / (1 << 20));
     dlrm_info("data: %lld training rows, %lld test rows; batch %lld, %lld steps", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
               (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
 }

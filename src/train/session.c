@@ -54,6 +54,18 @@ static dlrm_status open_data(dlrm_session *s)
     return DLRM_OK;
 }
 
+/* Which inputs' ids each rank needs, and of which those of its own samples alone: of replicated tables, unless the data comes
+ * in rows (then all are exchanged) or updates must see the whole batch. */
+static void choose_inputs(dlrm_session *s)
+{
+    const int J = s->spec.n_inputs;
+    for (int j = 0; j < J; j++) {
+        const bool replicated = dlrm_placement_replicates(&s->place, j);
+        for (int p = 0; p < s->comm->ranks; p++) s->wanted_by[(int64_t)p * J + j] = replicated || dlrm_placement_wants(&s->place, j, p);
+        s->own_only[j] = replicated && !s->cfg.train.deterministic && !dlrm_dataset_exchanges(s->data);
+    }
+}
+
 static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides, char *const *overrides)
 {
     dlrm_config *cfg = &s->cfg;
@@ -64,15 +76,16 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     TRY(open_data(s));
     s->batch = min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
-    const dlrm_placement_args place = {.strategy = cfg->parallel.strategy};
+    const dlrm_placement_args place = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold};
     TRY(dlrm_placement_make(&s->spec, &place, s->comm->ranks, &s->place));
     const int J = s->spec.n_inputs, R = s->comm->ranks;
     TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
-    for (int p = 0; p < R; p++)
-        for (int j = 0; j < J; j++) s->wanted_by[(int64_t)p * J + j] = dlrm_placement_wants(&s->place, j, p);
+    TRY(dlrm_alloc(J, sizeof *s->own_only, "inputs held", &s->own_only));
+    choose_inputs(s);
     s->train_args = (dlrm_reader_args){.split = DLRM_TRAIN_SPLIT, .batch_size = s->batch, .epochs = cfg->train.epochs,
                                        .deterministic = cfg->train.deterministic, .chunks = (int)cfg->train.deterministic_chunks,
-                                       .rank = s->comm->rank, .ranks = R, .wanted = s->wanted_by + (int64_t)s->comm->rank * J, .wanted_by = s->wanted_by};
+                                       .rank = s->comm->rank, .ranks = R, .wanted = s->wanted_by + (int64_t)s->comm->rank * J,
+                                       .wanted_by = s->wanted_by, .own_only = s->own_only};
     s->eval_args = s->train_args;
     s->eval_args.split = DLRM_TEST_SPLIT;
     s->eval_args.batch_size = s->eval_batch;
@@ -165,6 +178,7 @@ void dlrm_session_close(dlrm_session *s)
     dlrm_resume_clear(&s->from);
     dlrm_placement_clear(&s->place);
     dlrm_free(&s->wanted_by);
+    dlrm_free(&s->own_only);
     dlrm_dataset_close(&s->data);
     dlrm_model_spec_clear(&s->spec);
     dlrm_feature_spec_clear(&s->files);

@@ -16,6 +16,7 @@ typedef struct dlrm_session {
     int64_t batch, eval_batch; /* of the config, at most the split's rows */
     dlrm_reader_args train_args, eval_args;
     bool *wanted_by;      /* [ranks][n_inputs] */
+    bool *own_only;       /* [n_inputs] */
     bool weights_only;    /* no training: evaluation, prediction */
     dlrm_resume from;     /* the checkpoint that the run goes on from */
     int64_t first_step, first_batch; /* steps made before this run, and batches read, counted over epochs: equal, unless the batch

@@ -46,8 +46,26 @@ static int64_t activation_floats(const dlrm_model_spec *m)
     return n;
 }
 
+/* What a reduction of gradients receives. */
+static int64_t reduce_floats(const dlrm_reduce *r, int rank, int ranks)
+{
+    return r->first_node[ranks] * (r->segment[rank + 1] - r->segment[rank]);
+}
+
+/* Vectors and gradients of replicated tables, and their ids. */
+static int64_t replicated_bytes(const dlrm_session *s, int rank, int64_t B, int64_t own, const dlrm_reduce *sums)
+{
+    const bool gathers = s->cfg.train.deterministic;
+    int64_t d_width, n_values, ids = 0;
+    dlrm_replicated_measure(&s->spec, &s->place, &s->cfg.optimizer.embedding, gathers, &d_width, &n_values);
+    for (int j = 0; j < s->spec.n_inputs; j++)
+        if (dlrm_placement_replicates(&s->place, j)) ids += s->spec.inputs[j].hotness;
+    const int64_t floats = own * s->place.replicated_width + (gathers ? B : own) * d_width + n_values;
+    return 4 * (floats + reduce_floats(sums, rank, s->comm->ranks)) + (gathers ? B : 2 * own) * ids * 2 * 8;
+}
+
 /* MLP weights and their gradients, activations, vectors and sorted ids: beyond tables and optimizer state. */
-static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *reduce)
+static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *reduce, const dlrm_reduce *sums)
 {
     const dlrm_model_spec *m = &s->spec;
     const int R = s->comm->ranks;
@@ -55,12 +73,12 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
     const int64_t nodes = reduce->first_node[rank + 1] - reduce->first_node[rank];
     int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m) + 2 * B * s->place.width[rank];
     if (R > 1) {
-        floats += reduce->first_node[R] * (reduce->segment[rank + 1] - reduce->segment[rank]) + 2 * own * m->vectors_width;
+        floats += reduce_floats(reduce, rank, R) + 2 * own * dlrm_placement_received(&s->place);
         if (nodes > 1) floats += m->mlp_elements * nodes;
     }
     for (int i = 0; i < s->place.n_parts; i++)
         if (s->place.slices[s->place.parts[i].slice].owner == rank) ids += m->inputs[s->place.parts[i].input].hotness;
-    return floats * 4 + B * ids * 2 * 8;
+    return floats * 4 + B * ids * 2 * 8 + (s->place.replicated_tables ? replicated_bytes(s, rank, B, own, sums) : 0);
 }
 
 /* An evaluation's logits sorted as keys, and its different scores there and back (auc.h). */
@@ -95,7 +113,9 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     const dlrm_config *cfg = &s->cfg;
     const int R = s->comm->ranks;
     const int64_t steps = run_steps(s), all = run_samples(s, -1), width = s->place.width[rank];
-    dlrm_reduce reduce;
+    int64_t d_width, n_values;
+    dlrm_reduce reduce = {0}, sums = {0};
+    dlrm_status st;
     *w = (dlrm_work){.tables = s->place.tables[rank], .inputs = s->place.inputs[rank], .samples = run_samples(s, rank)};
     for (int k = 0; k < s->place.n_slices; k++) {
         const dlrm_slice *slice = &s->place.slices[k];
@@ -105,14 +125,19 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
                           dlrm_optimizer_states(&cfg->optimizer.embedding) * 4;
     }
     w->state_bytes += s->spec.mlp_elements * dlrm_optimizer_states(&cfg->optimizer.dense) * 4;
-    TRY(dlrm_reduce_layout(R, s->spec.mlp_elements, cfg->train.deterministic, (int)cfg->train.deterministic_chunks, &reduce));
-    w->memory_bytes = w->table_bytes + w->state_bytes + model_bytes(s, rank, &reduce);
+    dlrm_replicated_measure(&s->spec, &s->place, &cfg->optimizer.embedding, cfg->train.deterministic, &d_width, &n_values);
+    TRY_TO(done, st, dlrm_reduce_layout(R, s->spec.mlp_elements, cfg->train.deterministic, (int)cfg->train.deterministic_chunks, &reduce));
+    TRY_TO(done, st, dlrm_reduce_layout(R, n_values, false, 1, &sums));
+    w->memory_bytes = w->table_bytes + w->state_bytes + model_bytes(s, rank, &reduce, &sums);
     if (R > 1 && steps > 0)
-        w->sent_bytes = ((all - w->samples) * width + w->samples * (s->spec.vectors_width - width)) * 4 / steps +
-                        dlrm_reduce_bytes(&reduce, rank, R);
+        w->sent_bytes = ((all - w->samples) * width + w->samples * (dlrm_placement_received(&s->place) - width)) * 4 / steps +
+                        dlrm_reduce_bytes(&reduce, rank, R) +
+                        (n_values ? dlrm_reduce_bytes(&sums, rank, R) : w->samples * d_width * (R - 1) * 4 / steps);
+done:
     dlrm_reduce_close(&reduce);
-    reading(s, rank, w);
-    return DLRM_OK;
+    dlrm_reduce_close(&sums);
+    if (st == DLRM_OK) reading(s, rank, w);
+    return st;
 }
 
 dlrm_status dlrm_work_check_memory(dlrm_session *s)

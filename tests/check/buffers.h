@@ -2,7 +2,7 @@
 #pragma once
 #include "harness.h"
 
-enum { GUARD = 64 /* bytes before and behind */, MOST_BUFFERS = 192, MOST_BLOCKS = 1024 };
+enum { GUARD = 64 /* bytes before and behind */, MOST_BUFFERS = 192, MOST_BLOCKS = 8192 };
 
 typedef enum role { INPUT, INOUT, OUTPUT } role;
 typedef enum element { F32, F64, BF16, F16, OTHER } element;

@@ -7,7 +7,7 @@
 #include "harness.h"
 #include "ref.h"
 
-enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 5, TYPES = 3, DENSE = H_DENSE, STEP = 4711 };
+enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 6, TYPES = 3, DENSE = H_DENSE, STEP = 4711 };
 static const dlrm_dtype table_types[TYPES] = {DLRM_FP32, DLRM_BF16, DLRM_FP16};
 typedef enum ids {
     UNIFORM,
@@ -104,9 +104,11 @@ static const dlrm_rule rules[RULES] = {
      .beta2 = 0.999f,
      .adam_rate = 0.0116f,
      .adam_root = 1},
+    {.name = DLRM_SGD}, /* row_sums: no rule */
 };
 static const char *const type_names[TYPES] = {"fp32", "bf16", "fp16"};
-static const char *const rule_names[RULES] = {"sgd", "momentum", "adagrad", "rowwise adagrad", "adam"};
+static const char *const rule_names[RULES] = {"sgd", "momentum", "adagrad", "rowwise adagrad", "adam", "row sums"};
+enum { ROW_SUMS = RULES - 1 };
 
 static int64_t draw_id(harness *h, ids kind, int64_t rows)
 {
@@ -255,14 +257,14 @@ static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rul
 }
 
 /* The table's rounding of what an update may have made of its elements: from ref - tol to ref + tol. */
-static void check_rounded(harness *h, dlrm_dtype type, const dlrm_table_shard *table, const int64_t *touched,
-                          const double *ref, const double *tol)
+void h_compare_rounded(harness *h, dlrm_dtype type, const dlrm_table_shard *table, uint64_t step, const int64_t *touched,
+                       const double *ref, const double *tol)
 {
     const int64_t n = table->rows * table->dim;
     double *low = h_doubles(h, n), *high = h_doubles(h, n);
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = i / table->dim, e = table->first_element + row * table->row_elements + i % table->dim;
-        const uint32_t bits = dlrm_philox(1, table->stream + STEP, (uint64_t)e / 4).v[e % 4];
+        const uint32_t bits = dlrm_philox(1, table->stream + step, (uint64_t)e / 4).v[e % 4];
         low[i] = touched[row] ? ref_round_randomly(type, ref[i] - tol[i], bits) : ref[i];
         high[i] = touched[row] ? ref_round_randomly(type, ref[i] + tol[i], bits) : ref[i];
     }
@@ -285,6 +287,11 @@ static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_r
     for (int64_t row = 0; row < table->rows; row++) {
         if (!touched[row]) continue; /* must not have changed: tolerance 0 */
         const int64_t at = row * table->dim, at_state = row * per_row;
+        for (int d = 0; rule == &rules[ROW_SUMS] && d < table->dim; d++) {
+            ref[at + d] = g[at + d];
+            tol[at + d] = 2 * error[at + d] + 0x1p-149;
+        }
+        if (rule == &rules[ROW_SUMS]) continue;
         ref_update(rule, table->dim, g + at, error + at, ref + at, state[0] ? state[0] + at_state : NULL,
                    state[1] ? state[1] + at_state : NULL, tol + at, state_tol[0] ? state_tol[0] + at_state : NULL,
                    state_tol[1] ? state_tol[1] + at_state : NULL);
@@ -292,7 +299,7 @@ static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_r
     if (shard->dtype == DLRM_FP32)
         h_compare(h, table->weight, ref, tol);
     else
-        check_rounded(h, shard->dtype, table, touched, ref, tol);
+        h_compare_rounded(h, shard->dtype, table, STEP, touched, ref, tol);
     for (int k = 0; k < 2; k++)
         if (s[k]) h_compare(h, table->state[k], state[k], state_tol[k]);
 }
@@ -300,12 +307,12 @@ static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_r
 static void run(harness *h, int number, char *label, size_t bytes)
 {
     const embedding_case *c = &cases[number / RULES % SHAPES];
-    const dlrm_dtype type = table_types[number / RULES / SHAPES];
+    const dlrm_dtype type = number % RULES == ROW_SUMS ? DLRM_FP32 : table_types[number / RULES / SHAPES];
     const dlrm_rule *rule = &rules[number % RULES];
     dlrm_backend *be = h_backend(h);
     const int slot = number % DLRM_SORTED, other = (slot + 1) % DLRM_SORTED;
-    snprintf(label, bytes, "%s, %s tables, B %lld (%s)", rule_names[number % RULES], type_names[number / RULES / SHAPES],
-             (long long)c->B, c->why);
+    snprintf(label, bytes, "%s, %s tables, B %lld (%s)", rule_names[number % RULES],
+             number % RULES == ROW_SUMS ? "fp32" : type_names[number / RULES / SHAPES], (long long)c->B, c->why);
     dlrm_shard shard;
     batch now, next;
     arena host;
@@ -333,7 +340,10 @@ static void run(harness *h, int number, char *label, size_t bytes)
                                      .step = STEP,
                                      .slot = slot,
                                      .d_pooled = h_act_input(h, "d_pooled", d_pooled, 1, n)};
-    be->ops->update(be, &update);
+    if (number % RULES == ROW_SUMS)
+        be->ops->row_sums(be, &update);
+    else
+        be->ops->update(be, &update);
     be->ops->slot_end(be, slot);
     be->ops->feed_wait(be);
     keep_copy(h, c, &now, &dense, &labels);
@@ -357,7 +367,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
 }
 
 const family embedding_family = {"embedding",
-                                 {SLOT(shard_open), SLOT(lookup), SLOT(sort), SLOT(update), SLOT(shard_close),
+                                 {SLOT(shard_open), SLOT(lookup), SLOT(sort), SLOT(update), SLOT(row_sums), SLOT(shard_close),
                                   SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(pin),
                                   SLOT(unpin)},
                                  false,

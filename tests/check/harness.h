@@ -37,7 +37,7 @@ typedef struct family {
 } family;
 
 /* cases_*.c */
-extern const family linear_family, cross_family, interact_family, loss_family, embedding_family, dense_update_family, memory_family,
+extern const family linear_family, cross_family, interact_family, loss_family, embedding_family, rows_family, dense_update_family, memory_family,
     pinned_family;
 /* References against central differences; the number of failures. */
 int check_gradients(void);
@@ -91,5 +91,9 @@ void h_layers(harness *h, layer *layers, int n);
 void h_compare(harness *h, const void *buffer, const double *ref, const double *tol);
 /* The same, each element from low to high, whatever their order. */
 void h_compare_between(harness *h, const void *buffer, const double *low, const double *high);
+/* A table of a type narrower than fp32 after an update in this step: rows not touched as they were, the others rounded by
+ * the random bits of their elements. */
+void h_compare_rounded(harness *h, dlrm_dtype type, const dlrm_table_shard *table, uint64_t step, const int64_t *touched,
+                       const double *ref, const double *tol);
 /* A copy of the buffer on the host. */
 double *h_fetch(harness *h, const void *buffer);

@@ -110,6 +110,12 @@ static void check_allgatherv(dlrm_comm *c)
     for (int64_t i = 0; i < at[c->ranks]; i++)
         CHECK(c, data[i] == (float)i, "element %lld is %g", (long long)i, (double)data[i]);
     CHECK(c, c->bytes_sent - sent == (at[c->rank + 1] - at[c->rank]) * 4 * (c->ranks - 1), "traffic");
+    unsigned char bytes[64 * 10];
+    for (int64_t i = 0; i < at[c->ranks]; i++) bytes[i] = i >= at[c->rank] && i < at[c->rank + 1] ? (unsigned char)(i + 1) : 0;
+    sent = c->bytes_sent;
+    dlrm_comm_allgatherv(c, bytes, at);
+    for (int64_t i = 0; i < at[c->ranks]; i++) CHECK(c, bytes[i] == (unsigned char)(i + 1), "byte %lld is %d", (long long)i, bytes[i]);
+    CHECK(c, c->bytes_sent - sent == (at[c->rank + 1] - at[c->rank]) * (c->ranks - 1), "traffic of bytes");
 }
 
 /* --- sums over samples: the tree gives the bits of one rank that adds all leaves --- */

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """One golden case through the trainer.
 
-  golden.py TRAINER CASE [--ranks 1,2,3,4] [--bits 7] [--device auto]
+  golden.py TRAINER CASE [--ranks 1,2,3,4] [--bits 7] [--device auto] [--placements replicated,…]
 
 On each number of ranks, deterministic mode off and on: losses, learning rates, evaluation and final weights within the
 case's tolerances of the float64 results. And bits: deterministic mode gives the same losses and the same bytes of
 exported weights on all these ranks and those of --bits; the default mode gives the same bytes again; evaluating after
-every step, or never, changes no weight.
+every step, or never, changes no weight. Under each forced placement: the default mode within the tolerances, and again the
+same bytes in deterministic mode.
 """
 import argparse
 import json
@@ -17,6 +18,11 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden"))
 import as_run  # noqa: E402
 import launch  # noqa: E402
+
+FORCED = {  # all tables, or those below the size of the middle one
+    "replicated": ["parallel.data_parallel_threshold=1000000000"],
+    "some_replicated": ["parallel.data_parallel_threshold=MIDDLE"],
+}
 
 
 class Runner:
@@ -39,6 +45,10 @@ class Runner:
         if done.returncode != 0:
             return self.fail(what, "exit status %d\n%s%s" % (done.returncode, done.stdout, done.stderr))
         return Result(what, os.path.join(self.folder.name, tag))
+
+    def forced(self, placement):
+        sizes = sorted(v.size for k, v in self.case.under("init/").items() if k.startswith("table"))
+        return [o.replace("MIDDLE", str(sizes[len(sizes) // 2])) for o in FORCED[placement]]
 
     def check(self, result):
         bad, worst = as_run.check(self.case, result.path + ".jsonl", result.path)
@@ -83,19 +93,25 @@ def main():
     p.add_argument("--ranks", default="1,2,3,4")
     p.add_argument("--bits", default="7")
     p.add_argument("--device", default="auto")
+    p.add_argument("--placements", default=",".join(FORCED))
     args = p.parse_args()
     ranks, more = [[int(x) for x in text.split(",") if x] for text in (args.ranks, args.bits)]
     r = Runner(os.path.abspath(args.trainer), as_run.Case(args.case), args.device)
     default = {n: r.run(n, False) for n in ranks}
     pinned = {n: r.run(n, True) for n in ranks}
+    placements = [x for x in args.placements.split(",") if x]
+    forced = [r.run(n, False, *r.forced(x)) for x in placements for n in (2, 3)]
     worst = {}
-    for result in list(default.values()) + list(pinned.values()):
+    for result in forced + list(default.values()) + list(pinned.values()):
         for kind, value in (r.check(result) if result else {}).items():
             worst[kind] = max(worst.get(kind, 0.0), value)
     for n in ranks[1:]:
         r.same(pinned[ranks[0]], pinned[n], losses=True)
     for n in more:
         r.same(pinned[ranks[0]], r.run(n, True), losses=True)
+    for k, x in enumerate(placements):
+        r.same(pinned[ranks[0]], r.run(2 + k % 3, True, *r.forced(x)), losses=True)
+        r.same(forced[2 * k + 1], r.run(3, False, *r.forced(x)), losses=True)
     some = ranks[min(1, len(ranks) - 1)]
     r.same(default[some], r.run(some, False), losses=True)
     r.same(default[some], r.run(some, False, "eval.every_steps=1"))

@@ -78,6 +78,9 @@ class SameRows(RowTest):
         write_records(self.path("counts", "day_test.bin"), test)
         want = self.outcome(3, "train.deterministic=false")
         self.same(want, 3, "train.deterministic=false", "data.format=mlperf_bin", "data.path=counts")
+        for more in (["train.deterministic=false"], []):  # ids of replicated tables come for all samples, not for the rank's own
+            replicated = ["parallel.data_parallel_threshold=1e6"] + more
+            self.same(self.outcome(3, *replicated), 3, *replicated, "data.format=mlperf_bin", "data.path=counts")
 
     def test_predict(self):
         """In input order; the halves of the test rows, an odd number of them."""

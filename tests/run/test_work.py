@@ -62,8 +62,9 @@ class Work(fixture.RunTest):
         # Together the ranks do the work once.
         self.assertEqual(sum(e["samples"] for e in end["per_rank"]), end["samples"])
         self.assertEqual(start["steps"], end["steps"])
-        self.assertEqual(sum(s["tables"] for s in start["per_rank"]), start["model"]["tables"])
-        self.assertEqual(sum(e["table_bytes"] for e in end["per_rank"]), 4 * start["model"]["embedding_parameters"])
+        self.assertEqual(sum(s["tables"] for s in start["per_rank"]), start["model"]["tables"] - start["replicated_tables"])
+        self.assertEqual(sum(e["table_bytes"] for e in end["per_rank"]),
+                         4 * (start["model"]["embedding_parameters"] + (ranks - 1) * start["replicated_parameters"]))
         return start, end
 
     def test_files(self):
@@ -94,6 +95,19 @@ class Work(fixture.RunTest):
                 _, end = self.compare(ranks, *more)
                 self.assertEqual(sum(r["file_bytes"] for r in end["per_rank"]), 0)
 
+    def test_replicated(self):
+        """A rank reads its own samples' ids of replicated tables, in deterministic mode everybody's."""
+        self.write("config.yaml", SYNTHETIC)
+        for ranks, threshold, tables, more in ((2, 8000, 3, []), (3, 10 ** 6, 6, []), (1, 10 ** 6, 0, []),
+                                               (2, 9000 * 16, 4, ["train.deterministic=true", "optimizer.embedding.name=adam"]),
+                                               (3, 9000 * 16 - 1, 3, ["optimizer.embedding.name=adam"])):
+            with self.subTest(ranks=ranks, threshold=threshold):
+                start, _ = self.compare(ranks, "parallel.data_parallel_threshold=%d" % threshold, *more)
+                self.assertEqual(start["replicated_tables"], tables)
+        self.make_data(train=1100, test=900)
+        for more in ([], ["train.deterministic=true"]):
+            self.compare(3, "train.epochs=2", "log.every_steps=0", "parallel.data_parallel_threshold=150", *more)
+
     def test_more_ranks_than_tables(self):
         """The fourth rank holds nothing and still does its samples."""
         self.make_data()
@@ -105,9 +119,9 @@ class Work(fixture.RunTest):
         """What cannot fit is known before anything is taken; --check shows how much it is."""
         self.write("config.yaml", SYNTHETIC)
         self.refuse(2, 3, r"^dlrm-train: the model needs 119\d{3}\.\d\d GiB on this host \(2 ranks\), [\d.]+ GiB are available; ",
-                    "config.yaml", "model.tables.0.rows=1e12")
-        shown = self.check_table(self.succeed(2, "config.yaml", "model.tables.0.rows=1e12", "--check").stdout)
-        self.close(max(row["table_bytes"] for row in shown), 64e12, "table bytes")
+                    "config.yaml", "model.tables.0.rows=4e9", "model.tables.0.count=250")
+        shown = self.check_table(self.succeed(2, "config.yaml", "model.tables.0.rows=4e9", "model.tables.0.count=250", "--check").stdout)
+        self.close(sum(row["table_bytes"] for row in shown), 64e12, "table bytes")
 
     def test_small_sets(self):
         """A batch larger than the data is all of the data, and a rank may have no sample of it."""

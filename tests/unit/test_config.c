@@ -300,8 +300,6 @@ static void test_refused_overrides(void **state)
 #endif
         {"train.precision=fp16", "train.precision: found \"fp16\": not available in this build"},
         {"train.exchange_dtype=bf16", "train.exchange_dtype: found \"bf16\": not available in this build"},
-        {"parallel.data_parallel_threshold=0",
-         "parallel.data_parallel_threshold: found \"0\": not available in this build"},
         {"parallel.row_slice_threshold=5", "parallel.row_slice_threshold: found \"5\": not available in this build"},
         {"parallel.column_slice_threshold=5",
          "parallel.column_slice_threshold: found \"5\": not available in this build"},

@@ -75,8 +75,8 @@ static void check_batch(const dlrm_batch *b, const bool *wanted)
             assert_null(in->ids);
             continue;
         }
-        for (int64_t s = 0; s < b->size; s++) {
-            int64_t row = b->first_row + s;
+        for (int64_t s = 0; s < in->samples; s++) {
+            int64_t row = b->first_row + in->first + s;
             if (j % 2 == 0) assert_int_equal(in->ids[s], row);
             for (int64_t k = 0; j % 2 && k < row % 4; k++) assert_int_equal(in->ids[in->offsets[s] + k], k);
             if (j % 2) assert_int_equal(in->offsets[s + 1] - in->offsets[s], row % 4);
@@ -118,8 +118,8 @@ static void read_on_ranks(opened *o, int ranks, int64_t batch_size, int64_t max_
 {
     int64_t rows = max_rows && max_rows < ROWS ? max_rows : ROWS, samples = 0;
     for (int rank = 0; rank < ranks; rank++) {
-        bool wanted[INPUTS], end = false;
-        for (int j = 0; j < INPUTS; j++) wanted[j] = j % ranks == rank;
+        bool wanted[INPUTS], own_only[INPUTS] = {false, false, true, true, false}, end = false;
+        for (int j = 0; j < INPUTS; j++) wanted[j] = own_only[j] || j % ranks == rank;
         dlrm_reader_args args = {.split = DLRM_TEST_SPLIT,
                                  .batch_size = batch_size,
                                  .max_rows = max_rows,
@@ -128,11 +128,12 @@ static void read_on_ranks(opened *o, int ranks, int64_t batch_size, int64_t max_
                                  .chunks = chunks,
                                  .rank = rank,
                                  .ranks = ranks,
-                                 .wanted = wanted};
+                                 .wanted = wanted,
+                                 .own_only = own_only};
         dlrm_reader *r;
         assert_ok(dlrm_reader_open(o->d, &args, &r));
-        int64_t seen = 0;
-        for (const dlrm_batch *b; (b = dlrm_reader_next(r, &end)); seen += b->size, samples += b->own) {
+        int64_t seen = 0, own_rows = 0;
+        for (const dlrm_batch *b; (b = dlrm_reader_next(r, &end)); seen += b->size, samples += b->own, own_rows += b->own) {
             int64_t begin, own;
             assert_int_equal(b->first_row, seen);
             assert_int_equal(b->size, rows - seen < batch_size ? rows - seen : batch_size);
@@ -140,10 +141,17 @@ static void read_on_ranks(opened *o, int ranks, int64_t batch_size, int64_t max_
             assert_int_equal(b->begin, begin);
             assert_int_equal(b->own, own);
             check_batch(b, wanted);
+            for (int j = 0; j < INPUTS; j++) {
+                assert_int_equal(b->inputs[j].first, own_only[j] ? b->begin : 0);
+                assert_int_equal(b->inputs[j].samples, own_only[j] ? b->own : b->size);
+            }
             assert_int_equal(end, seen + b->size == rows);
         }
         assert_int_equal(seen, rows);
-        assert_int_equal(dlrm_reader_bytes(r), dlrm_dataset_epoch_bytes(o->d, &args));
+        /* Own bags are predicted to be as long as others: 1.5 ids of 0 to 3. */
+        int64_t surprise = dlrm_reader_bytes(r) - dlrm_dataset_epoch_bytes(o->d, &args);
+        assert_true(surprise >= -6 * own_rows - 4 && surprise <= 6 * own_rows + 4);
+        if (ranks == 1) assert_int_equal(surprise, 0);
         dlrm_reader_close(&r);
         assert_null(r);
     }

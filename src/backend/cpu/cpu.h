@@ -31,6 +31,8 @@ void cpu_shard_close(dlrm_backend *, dlrm_shard *);
 void cpu_lookup(dlrm_backend *, const dlrm_lookup_args *);
 void cpu_sort(dlrm_backend *, const dlrm_lookup_args *);
 void cpu_update(dlrm_backend *, const dlrm_update_args *);
+void cpu_row_sums(dlrm_backend *, const dlrm_update_args *);
+void cpu_rows_update(dlrm_backend *, const dlrm_rows_update_args *);
 void cpu_dense_update(dlrm_backend *, const dlrm_dense_update_args *);
 void cpu_table_init(dlrm_backend *, const dlrm_table_init_args *);
 

@@ -264,22 +264,22 @@ static void prefetch_update(const dlrm_update_args *a, const dlrm_table_shard *t
 }
 
 /* Applies the rule to a row. One narrower than fp32 is updated in `wide` and rounded by random bits. */
-static void update_row(const dlrm_update_args *a, const dlrm_table_shard *t, int64_t row, const float *g, uint64_t seed, float *wide)
+static void update_row(const dlrm_rule *rule, dlrm_dtype type, const dlrm_table_shard *t, int64_t row, const float *g, uint64_t step,
+                       uint64_t seed, float *wide)
 {
     const int dim = t->dim;
-    const dlrm_dtype type = a->shard->dtype;
     char *weight = (char *)t->weight + row * dim * (int64_t)dlrm_dtype_bytes(type);
     float *w = type == DLRM_FP32 ? (float *)weight : wide, *s0 = t->state[0], *s1 = t->state[1];
-    if (s0) s0 += a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * dim;
+    if (s0) s0 += rule->name == DLRM_ROWWISE_ADAGRAD ? row : row * dim;
     if (s1) s1 += row * dim;
     dlrm_widen(type, weight, dim, w);
-    cpu_rule_apply(&a->rule, dim, w, g, s0, s1);
+    cpu_rule_apply(rule, dim, w, g, s0, s1);
     if (type != DLRM_FP32)
-        dlrm_narrow_randomly(type, w, dim, weight, seed, dlrm_rng_at_step(t->stream, a->step), t->first_element + row * t->row_elements);
+        dlrm_narrow_randomly(type, w, dim, weight, seed, dlrm_rng_at_step(t->stream, step), t->first_element + row * t->row_elements);
 }
 
-/* Rows whose first pair lies in [begin, end). */
-static void update_piece(const dlrm_update_args *a, int table, int64_t begin, int64_t end, uint64_t seed, float *scratch)
+/* Rows whose first pair lies in [begin, end). sums: take the gradient itself in place of an update. */
+static void update_piece(const dlrm_update_args *a, bool sums, int table, int64_t begin, int64_t end, uint64_t seed, float *scratch)
 {
     const dlrm_table_shard *t = &a->shard->tables[table];
     const table_work *w = &((shard_work *)a->shard->work)->tables[table];
@@ -293,12 +293,15 @@ static void update_piece(const dlrm_update_args *a, int table, int64_t begin, in
         while (stop < w->count && (int64_t)(w->pairs[stop] >> w->bag_bits) == row) stop++;
         prefetch_update(a, t, w, stop + AHEAD - 1);
         const float *g = row_gradient(a, w, i, stop, dim, scratch, scratch + dim);
-        update_row(a, t, row, g, seed, scratch + 2 * dim);
+        if (sums)
+            memcpy((float *)t->weight + row * dim, g, (size_t)dim * sizeof *g);
+        else
+            update_row(&a->rule, a->shard->dtype, t, row, g, a->step, seed, scratch + 2 * dim);
         i = stop;
     }
 }
 
-void cpu_update(dlrm_backend *be, const dlrm_update_args *a)
+static void update(dlrm_backend *be, const dlrm_update_args *a, bool sums)
 {
     shard_work *w = a->shard->work;
     const int64_t pieces = w->first_piece[a->shard->n_tables];
@@ -307,6 +310,34 @@ void cpu_update(dlrm_backend *be, const dlrm_update_args *a)
         int t = 0;
         while (w->first_piece[t + 1] <= p) t++;
         int64_t begin = (p - w->first_piece[t]) * PIECE;
-        update_piece(a, t, begin, begin + PIECE, cpu_of(be)->seed, w->row[omp_get_thread_num()]);
+        update_piece(a, sums, t, begin, begin + PIECE, cpu_of(be)->seed, w->row[omp_get_thread_num()]);
+    }
+}
+
+void cpu_update(dlrm_backend *be, const dlrm_update_args *a)
+{
+    update(be, a, false);
+}
+
+void cpu_row_sums(dlrm_backend *be, const dlrm_update_args *a)
+{
+    DLRM_ASSERT(a->shard->dtype == DLRM_FP32);
+    update(be, a, true);
+}
+
+void cpu_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
+{
+    const float *sums = a->sums;
+    const shard_work *w = a->shard->work;
+    for (int k = 0; k < a->shard->n_tables; k++) {
+        const dlrm_table_shard *t = &a->shard->tables[k];
+        const int pitch = dlrm_sums_pitch(t->dim, a->marked);
+#pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
+        for (int64_t row = 0; row < t->rows; row++) {
+            const float *g = sums + row * pitch;
+            if (a->marked && g[t->dim] == 0) continue;
+            update_row(&a->rule, a->shard->dtype, t, row, g, a->step, cpu_of(be)->seed, w->row[omp_get_thread_num()]);
+        }
+        sums += t->rows * pitch;
     }
 }
