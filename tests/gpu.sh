@@ -1,41 +1,110 @@
 #!/usr/bin/env bash
-# The tests and benchmarks that need GPUs: every op against its double reference, the golden cases, determinism over GPUs,
-# step times. Prints one line a part and at the end the count of parts; the log is kept in docs/gpu-suite.log.
-#   tests/gpu.sh BUILD_DIR [--no-bench]
-# Uses the GPUs that are there: one, or two (more are left alone).
+# The tests and benchmarks that need GPUs.
+#
+#   tests/gpu.sh BUILD_DIR [SECTION ...]
+#
+# Sections: ops (every op against its double reference), kernels (the kernels alone against plain loops), golden (PyTorch's float64
+# results), bits (the same bits over runs and GPUs, at sizes that matter), sanitize (compute-sanitizer over ops and a short training),
+# auc (lower precision against fp32), bench (times of kernels), times (step times), torch (PyTorch's step times, and ratios).
+# Without any: all on one GPU; ops golden bits times torch on two, where the single-GPU parts would only repeat.
+# Uses one or two of the GPUs that are there; CUDA_VISIBLE_DEVICES chooses. The build has src/dlrm-train, tests/check_ops,
+# tests/cuda_kernels_test and tests/cuda_kernels_bench; PYTHON has NumPy, and PyTorch for torch.
+# Prints a line and the end of the output for each part, and counts them at the end; the exit status is 0 only where none failed. The
+# log of a run is kept in docs/gpu-suite.log, where tests/gpu_log.sh reads it; DLRM_COMMIT names the commit where git cannot.
 set -u
-cd "$(dirname "$0")/.."
-build=${1:?usage: tests/gpu.sh BUILD_DIR [--no-bench]}
-trainer=$(realpath "$build/src/dlrm-train")
+cd "$(dirname "$0")/.." || exit 2
+usage() { sed -n 's/^#   /usage: /p' tests/gpu.sh >&2; exit 2; }
+[ $# -ge 1 ] || usage
+build=$1
+shift
+trainer=$(realpath "$build/src/dlrm-train") || exit 2
 python=${PYTHON:-python3}
-gpus=$(nvidia-smi --list-gpus | wc -l)
-[ "$gpus" -gt 2 ] && gpus=2
-[ "$gpus" -ge 1 ] || { echo "tests/gpu.sh: no GPU is visible"; exit 2; }
-ranks=1; [ "$gpus" -eq 2 ] && ranks=1,2
+all="ops kernels golden bits sanitize auc bench times torch"
+for section; do [[ " $all " == *" $section "* ]] || usage; done
+# The driver does not heed CUDA_VISIBLE_DEVICES here.
+gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
+[ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr , '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
+[ "$gpus" -le 2 ] || gpus=2
+[ "$gpus" -ge 1 ] || { echo "tests/gpu.sh: no GPU is visible" >&2; exit 2; }
+ranks=1 sections=${*:-$all}
+if [ "$gpus" = 2 ]; then ranks=1,2 sections=${*:-ops golden bits times torch}; fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_hwloc_base_binding_policy=none
-passed=0 failed=0
-part() { # name, command
-    local name=$1 out
+export OMPI_MCA_rmaps_base_oversubscribe=1 PYTHONDONTWRITEBYTECODE=1
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+most=$(($(nproc) / 2)) passed=0 failed=0 names=() pids=()
+[ "$most" -ge 2 ] || most=2
+[ "$most" -le 10 ] || most=10
+limit=200 # seconds of a part
+wants() { [[ " $sections " == *" $1 "* ]]; }
+# job NAME COMMAND...: runs it beside others, for what is mostly start-up and whose time does not matter
+job() {
+    local n=${#names[@]}
+    names+=("$1")
     shift
-    if out=$("$@" 2>&1); then passed=$((passed + 1)); echo "ok   $name"; else failed=$((failed + 1)); echo "FAIL $name"; fi
-    printf '%s\n' "$out" | tail -n 30 | sed 's/^/     /'
+    while [ "$(jobs -rp | wc -l)" -ge "$most" ]; do wait -n; done
+    (
+        start=$SECONDS
+        timeout "$limit" "$@" >"$work/$n.out" 2>&1
+        echo "$? $((SECONDS - start))" >"$work/$n.status"
+    ) &
+    pids+=($!)
+}
+# collect [LINES]: waits for the jobs and tells of each as it ends, with its last lines
+collect() {
+    local n status seconds verdict
+    for n in "${!names[@]}"; do
+        wait "${pids[$n]}"
+        read -r status seconds <"$work/$n.status"
+        if [ "$status" = 0 ]; then passed=$((passed + 1)) verdict=ok; else failed=$((failed + 1)) verdict=FAIL; fi
+        printf '%-4s %s (%s s%s)\n' "$verdict" "${names[$n]}" "$seconds" "$([ "$status" = 0 ] || echo ", exit status $status")"
+        tail -n "${1:-12}" "$work/$n.out" | sed 's/^/     /'
+    done
+    names=() pids=()
+}
+# alone NAME COMMAND...: with nothing beside it
+alone() {
+    job "$@"
+    collect 80
 }
 
-commit=${DLRM_COMMIT:-$(git rev-parse HEAD 2>/dev/null)}
-echo "commit ${commit:-unknown}, $gpus x $(nvidia-smi --query-gpu=name --format=csv,noheader | head -1), $(date -u +%Y-%m-%d)"
-part "ops on cuda" "$build/tests/check_ops" --device cuda
-# Runs are short and mostly start-up: six cases at a time.
-cases=$(ls -d tests/golden/*/ | xargs -n1 basename)
-results=$(mktemp -d)
-for case in $cases; do
-    while [ "$(jobs -rp | wc -l)" -ge 6 ]; do wait -n; done
-    ($python tests/run/golden.py "$trainer" "tests/golden/$case" --ranks $ranks --bits "" >"$results/$case" 2>&1; echo $? >"$results/$case.status") &
-done
-wait
-for case in $cases; do part "golden $case" bash -c "cat '$results/$case'; exit \$(cat '$results/$case.status')"; done
-rm -r "$results"
-if [ "${2:-}" != --no-bench ]; then
-    part "step times" $python tests/bench_gpu.py "$trainer" --gpus $ranks
+commit=${DLRM_COMMIT:-$(git rev-parse HEAD 2>/dev/null)$(git diff --quiet HEAD 2>/dev/null || echo -changed)}
+part=''
+for section in $all; do wants "$section" || part=", only $(xargs <<<"$sections")"; done
+echo "commit ${commit:-unknown}, $gpus x $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1), $(date -u +%Y-%m-%d)$part"
+
+wants auc && job "AUC of lower precision" "$python" tests/gpu_auc.py "$trainer"
+wants ops && job "ops on cuda" "$build/tests/check_ops" --device cuda
+wants kernels && job "kernels against plain loops" "$build/tests/cuda_kernels_test"
+if wants sanitize; then
+    sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    short=(configs/tiny.yaml device=cuda train.steps=20 data.synthetic.batches=8 eval.max_samples=3000 train.batch_size=512)
+    check() { job "$1 of $2" "$sanitizer" --tool "$1" --error-exitcode 9 "${@:3}"; }
+    check memcheck "all ops" "$build/tests/check_ops" --device cuda
+    for precision in fp32 bf16; do
+        for deterministic in false true; do
+            check memcheck "a training run, $precision, deterministic $deterministic" "$trainer" "${short[@]}" train.precision=$precision \
+                train.deterministic=$deterministic
+        done
+    done
+    # The slow tools where kernels of our own share memory and synchronise; not the library's products.
+    for family in interact loss embedding dense_update; do
+        check racecheck "$family" "$build/tests/check_ops" --device cuda --op $family
+        check synccheck "$family" "$build/tests/check_ops" --device cuda --op $family
+    done
+    for family in interact embedding; do check initcheck "$family" "$build/tests/check_ops" --device cuda --op $family; done
 fi
+if wants golden; then
+    for case in tests/golden/*/; do
+        job "golden $(basename "$case")" "$python" tests/run/golden.py "$trainer" "$case" --ranks $ranks --bits "" --device cuda
+    done
+fi
+wants bits && job "the same bits" "$python" tests/gpu_bits.py "$trainer" --gpus $ranks
+collect
+
+wants bench && alone "times of kernels" "$build/tests/cuda_kernels_bench"
+wants times && alone "step times" "$python" tests/bench_gpu.py "$trainer" --gpus "$gpus" --json "$work/times.json"
+wants torch && alone "PyTorch's step times" "$python" tests/bench_torch_gpu.py --gpus "$gpus" --ours "$work/times.json"
 echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+[ "$failed" = 0 ]
