@@ -43,23 +43,27 @@ static json_t *files_json(const dlrm_manifest *m)
 char *dlrm_manifest_text(const dlrm_manifest *m)
 {
     const dlrm_train_state *p = &m->progress;
-    char sum[DLRM_SUM_TEXT];
     json_t *progress = json_pack("{s:I,s:I,s:I,s:I,s:f,s:I,s:b,s:o}", "step", (json_int_t)p->step, "updates", (json_int_t)p->updates,
                                  "epoch", (json_int_t)p->epoch, "row", (json_int_t)p->row, "loss_sum",
                                  p->loss_sum, "losses", (json_int_t)p->losses, "evaluated", (int)p->evaluated, "auc",
                                  isfinite(p->auc) ? json_real(p->auc) : json_null());
-    /* The last member is a text, so that what stands before the checksum ends alike. */
+    /* The last member is a text: dlrm_manifest_sign. */
     json_t *root = json_pack("{s:s,s:i,s:I,s:o,s:O,s:o,s:s}", "format", "dlrm-train checkpoint", "version", FORMAT_VERSION, "serial",
                              (json_int_t)m->serial, "progress", progress, "run", m->run, "files", files_json(m), "program", DLRM_VERSION);
     char *body = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL, *text = NULL;
     json_decref(root);
-    if (!body) return NULL;
+    if (body) dlrm_manifest_sign(body, &text);
+    free(body);
+    return text;
+}
+
+void dlrm_manifest_sign(const char *body, char **out)
+{
+    char sum[DLRM_SUM_TEXT];
     size_t n = strlen(body) - 2; /* without "} */
     DLRM_ASSERT(!strcmp(body + n, "\"}"));
     hex(dlrm_sum(body, n), sum);
-    int written = asprintf(&text, "%.*s" TAIL "%s\"}\n", (int)n, body, sum);
-    free(body);
-    return written < 0 ? NULL : text;
+    if (asprintf(out, "%.*s" TAIL "%s\"}\n", (int)n, body, sum) < 0) *out = NULL;
 }
 
 /* Is the text what was written? The checksum is of all that stands before TAIL. */

@@ -32,6 +32,8 @@ void dlrm_rank_file_name(int rank, char out[DLRM_RANK_FILE_BYTES]);
 
 /* The text of the file; free() it. NULL: no memory. */
 char *dlrm_manifest_text(const dlrm_manifest *m);
+/* The second part of that, for tests: a JSON map whose last member is a text, with its checksum put at the end; free() it. */
+void dlrm_manifest_sign(const char *body, char **out);
 /* Reads FOLDER/manifest.json. DLRM_E_INPUT names the file and what is wrong. */
 dlrm_status dlrm_manifest_load(const char *folder, dlrm_manifest *out) DLRM_MUST_USE;
 /* The same from bytes; `path` stands for the file. */

@@ -47,6 +47,8 @@ static dlrm_status fail_loss(trainer *t, int64_t step, int i)
 {
     const int rank = dlrm_losses_culprit(&t->losses, &t->s->model.reduce, t->s->comm->ranks, i);
     char whose[60] = "", left[4300] = "nothing is saved";
+    dlrm_mem_freeze(false);
+    if (dlrm_saving_finish(&t->saving, t->report) != DLRM_OK) dlrm_warn("%s", dlrm_error_message()); /* of an earlier, good step */
     if (rank >= 0) snprintf(whose, sizeof whose, " (first in rank %d's samples)", rank);
     if (t->saving.latest[0]) snprintf(left, sizeof left, "this is not saved, the last checkpoint is %s", t->saving.latest);
     return FAIL(DLRM_E_RUNTIME, "step %lld: the loss is %f%s; %s. A lower learning rate or a longer warm-up may help", (long long)step, t->loss,

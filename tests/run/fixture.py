@@ -151,6 +151,31 @@ def events(path, kind=None):
         return [e for e in map(json.loads, f) if kind in (None, e["event"])]
 
 
+def rank_processes(root):
+    """Rank: process id, of all descendants of a process that carry a rank's environment."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/stat" % name) as f:
+                parents[int(name)] = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            pass  # it has ended
+    found = {}
+    for pid in parents:
+        above = pid
+        while above in parents and above != root:
+            above = parents[above]
+        if above == root and pid != root:
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as f:
+                    rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", f.read())
+            except OSError:
+                continue
+            if rank:
+                found[int(rank.group(1))] = pid
+    return found
+
+
 class RunTest(unittest.TestCase):
     """Each test has a new folder, self.folder, which its runs start in."""
     trainer = None

@@ -8,34 +8,9 @@ import subprocess
 import time
 
 import fixture
-from fixture import events
+from fixture import events, rank_processes
 
 TRAINING = ["config.yaml", "train.steps=100000000"]  # until something happens
-
-
-def rank_processes(root):
-    """Rank: process id, of all descendants of a process that carry a rank's environment."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/stat" % name) as f:
-                parents[int(name)] = int(f.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            pass  # it has ended
-    found = {}
-    for pid in parents:
-        above = pid
-        while above in parents and above != root:
-            above = parents[above]
-        if above == root and pid != root:
-            try:
-                with open("/proc/%d/environ" % pid, "rb") as f:
-                    rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", f.read())
-            except OSError:
-                continue
-            if rank:
-                found[int(rank.group(1))] = pid
-    return found
 
 
 class Disturbed(fixture.RunTest):

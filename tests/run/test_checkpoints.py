@@ -34,6 +34,31 @@ def leftovers(folder):
     return sorted(name for name in os.listdir(folder) if name.startswith(".step_"))
 
 
+def read_checkpoint(folder):
+    """{tensor: its values}, put together from the pieces of all files."""
+    whole, filled = {}, {}
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(".safetensors")):
+        with open(os.path.join(folder, name), "rb") as f:
+            data = f.read()
+        start = 8 + int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:start])
+        place = header.pop("__metadata__")
+        for piece, t in header.items():
+            if piece == "checksums":
+                continue
+            rows, columns, row, step, column = map(int, re.fullmatch(r"whole=(\d+)x(\d+) row=(\d+) step=(\d+) column=(\d+)", place[piece]).groups())
+            values = np.frombuffer(data[start:], {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}[t["dtype"]], np.prod(t["shape"], dtype=int),
+                                   t["data_offsets"][0])
+            values = values.reshape(t["shape"] if len(t["shape"]) == 2 else (1, -1) if rows == 1 else (-1, 1))
+            tensor = piece.split("@")[0]
+            part = np.s_[row:row + (len(values) - 1) * step + 1:step, column:column + values.shape[1]]
+            whole.setdefault(tensor, np.zeros((rows, columns), values.dtype))[part] = values
+            filled.setdefault(tensor, np.zeros((rows, columns), int))[part] += 1
+    for tensor, times in filled.items():
+        assert (times == 1).all(), tensor
+    return whole
+
+
 class CheckpointTest(fixture.RunTest):
     def straight(self, *args, name="straight"):
         """A run in one go; the bytes of its weights and its log."""

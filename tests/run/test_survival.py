@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""A training that is killed, signalled, or diverges: what is left is a checkpoint that can be gone on from, with the bits of a
+run that nothing happened to.
+
+  test_survival.py TRAINER      DLRM_KILLS=200: so many kills in the place of ten
+"""
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+
+import numpy as np
+
+import fixture
+from fixture import events, rank_processes
+from test_checkpoints import checkpoints, read_checkpoint
+
+SYNTHETIC = fixture.SYNTHETIC.replace("name: sgd", "name: adagrad")
+ARGS = ["config.yaml", "train.deterministic=true", "checkpoint.path=ckpt", "log.every_steps=20"]
+FOREVER = "train.steps=100000000"
+
+
+class SurvivalTest(fixture.RunTest):
+    def setUp(self):
+        super().setUp()
+        self.write("config.yaml", SYNTHETIC)
+
+    def start(self, ranks, *args):
+        self.write("err", "")
+        with open(self.path("err"), "w") as err:
+            job = subprocess.Popen(["mpirun", "-n", str(ranks), self.trainer] + ARGS + list(args), cwd=self.folder, stdout=subprocess.DEVNULL,
+                                   stderr=err, stdin=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        self.addCleanup(self.end, job)
+        return job
+
+    @staticmethod
+    def end(job):
+        if job.poll() is None:
+            for pid in list(rank_processes(job.pid).values()) + [job.pid]:
+                os.kill(pid, signal.SIGKILL)
+        job.wait()
+
+    def trains(self, job, ranks, steps=20):
+        """Waits until it has made some steps; its ranks' processes."""
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.path("run.jsonl")) or b'"step":%d,' % steps not in self.file_bytes("run.jsonl"):
+            self.assertIsNone(job.poll(), self.file_bytes("err"))
+            self.assertLess(time.monotonic(), deadline, "no training within a minute")
+            time.sleep(0.02)
+        found = rank_processes(job.pid)
+        self.assertEqual(sorted(found), list(range(ranks)))
+        return found
+
+    def latest(self):
+        names = checkpoints(self.path("ckpt"))
+        return int(names[-1][5:]) if names else 0
+
+    def has_the_bits_of_a_straight_run(self, ranks, *args):
+        """Goes on a little further and compares weights and optimizer state with a run in one go."""
+        steps = self.latest() + 30
+        self.succeed(ranks, *ARGS, "train.steps=%d" % steps, *args)
+        self.succeed(2, *ARGS, "train.steps=%d" % steps, "checkpoint.path=straight", "log.jsonl=straight.jsonl", *args)
+        cut, straight = (read_checkpoint(self.path(folder, "step_%09d" % steps)) for folder in ("ckpt", "straight"))
+        self.assertEqual(sorted(cut), sorted(straight))
+        for name in straight:
+            np.testing.assert_array_equal(cut[name].view(np.uint32), straight[name].view(np.uint32), name)
+
+
+class Kills(SurvivalTest):
+    def test_random_kills(self):
+        """SIGKILL at random instants to a rank, to the launcher, or to all at once; each run goes on on other ranks."""
+        kills, random_numbers = int(os.environ.get("DLRM_KILLS", "10")), random.Random(int(os.environ.get("DLRM_SEED", "1")))
+        steps = []
+        for _ in range(kills):
+            ranks = random_numbers.randint(1, 4)
+            job = self.start(ranks, FOREVER, "checkpoint.every_steps=7")
+            time.sleep(random_numbers.uniform(0.3, 2.2))
+            self.assertIsNone(job.poll(), self.file_bytes("err").decode())
+            found, victims = rank_processes(job.pid), random_numbers.randrange(3)
+            pids = [job.pid] if victims == 0 or not found else list(found.values()) + [job.pid] if victims == 1 else \
+                [random_numbers.choice(list(found.values()))]
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self.assertNotEqual(job.wait(), 0)
+            steps.append(self.latest() if os.path.isdir(self.path("ckpt")) else 0)
+        self.assertEqual(steps, sorted(steps))
+        self.assertGreater(steps[-1], 0, "no checkpoint in all that time")
+        self.assertGreater(len(set(steps)), min(3, kills - 1))
+        self.has_the_bits_of_a_straight_run(random_numbers.randint(1, 4))
+        self.assertEqual([name for name in os.listdir(self.path("ckpt")) if name.endswith((".part", ".gone"))], [])
+        print("kills %d, steps at them: %s" % (kills, steps))
+
+
+class Signals(SurvivalTest):
+    def ended(self, job, number):
+        self.assertEqual(job.wait(timeout=60), 128 + number, self.file_bytes("err").decode())
+        log = events(self.path("run.jsonl"))
+        self.assertEqual(log[-1]["why"], "ended by " + signal.Signals(number).name)
+        self.assertEqual(checkpoints(self.path("ckpt")), ["step_%09d" % log[-1]["steps"]])
+        self.assertEqual([e["step"] for e in log if e["event"] == "step"][-1], log[-1]["steps"])
+        self.assertEqual([e["step"] for e in log if e["event"] == "checkpoint"], [log[-1]["steps"]])
+
+    def test_forwarded_by_mpirun(self):
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            job = self.start(3, FOREVER)
+            self.trains(job, 3)
+            job.send_signal(number)
+            self.ended(job, number)
+            self.has_the_bits_of_a_straight_run(2)
+            for name in ("ckpt", "straight"):
+                shutil.rmtree(self.path(name))
+            os.remove(self.path("run.jsonl"))
+
+    def test_one_rank(self):
+        """What reaches a single rank ends them all at the same step."""
+        for number, rank in ((signal.SIGTERM, 2), (signal.SIGINT, 0)):
+            job = self.start(3, FOREVER)
+            os.kill(self.trains(job, 3)[rank], number)
+            self.ended(job, number)
+            shutil.rmtree(self.path("ckpt"))
+            os.remove(self.path("run.jsonl"))
+
+    def test_evaluation_is_left_to_the_next_run(self):
+        job = self.start(2, FOREVER, "eval.every_steps=1", "eval.max_samples=48")
+        os.kill(self.trains(job, 2)[1], signal.SIGTERM)
+        self.ended(job, signal.SIGTERM)
+        last = self.latest()
+        self.assertNotIn(last, [e["step"] for e in events(self.path("run.jsonl"), "eval")])
+        self.succeed(3, *ARGS, "train.steps=%d" % (last + 2), "eval.every_steps=1", "eval.max_samples=48")
+        self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "eval")], list(range(1, last + 3)))
+
+    def test_second_signal(self):
+        """Leaves at once, in the middle of a long step; the launcher's own SIGTERM does so, too: older checkpoints are good."""
+        slow = ["train.batch_size=400000", "model.bottom_mlp=[256, 8]", "model.top_mlp=[256, 1]", "data.synthetic.batches=1", FOREVER]
+        job = self.start(1, "log.every_steps=1", *slow)
+        pid = self.trains(job, 1, 1)[0]
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.02)
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(job.wait(timeout=60), 128 + signal.SIGTERM)
+        self.assertEqual(checkpoints(self.path("ckpt")), [])
+
+    def test_launcher_terminated(self):
+        job = self.start(2, FOREVER, "checkpoint.every_steps=5")
+        self.trains(job, 2)
+        job.terminate()
+        self.assertNotEqual(job.wait(timeout=60), 0)
+        self.assertGreater(self.latest(), 0)
+        self.has_the_bits_of_a_straight_run(3)
+
+    def test_without_checkpoints(self):
+        job = self.start(2, FOREVER, "checkpoint.path=null")
+        self.trains(job, 2)
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(timeout=60), 128 + signal.SIGUSR1)
+
+
+class Divergence(SurvivalTest):
+    def test_loss(self):
+        """The last good checkpoint stays; step, rank and checkpoint are named."""
+        self.make_data()
+        done = self.refuse(2, 3, r"^dlrm-train: step \d+: the loss is -?(nan|inf) \(first in rank [01]'s samples\); this is not saved, the last "
+                           r"checkpoint is ckpt/step_\d{9}\. A lower learning rate", "config.yaml", "train.steps=400", "checkpoint.path=ckpt",
+                           "checkpoint.every_steps=1", "log.every_steps=20", "eval.every_epoch=false",
+                           "optimizer={dense: {name: sgd, learning_rate: 1e6}, embedding: {name: sgd, learning_rate: 1e6}}")
+        names = checkpoints(self.path("ckpt"))
+        self.assertIn("the last checkpoint is ckpt/" + names[-1], done.stderr)
+        for value in read_checkpoint(self.path("ckpt", names[-1])).values():
+            self.assertTrue(np.isfinite(value).all())
+
+    def test_parameter(self):
+        """A value that no loss has met is found while it is written, and the older checkpoint stays."""
+        self.make_data()
+        self.succeed(2, "config.yaml", "checkpoint.export=out", "train.steps=1")
+        weights = fixture.read_safetensors(self.path("out"))
+        rows = weights["table.user.weight"].copy()
+        rows[49, 2] = np.inf  # the test's rows have ids below 49 in the first batch: see below
+        weights["table.user.weight"] = rows
+        fixture.write_safetensors(self.path("bad.safetensors"), weights)
+        data = fixture.Rows(16, 1)
+        for feature in (0, 3):
+            data.ids[feature] = data.ids[feature] % 49
+        data.write(self.path("data", "train"))
+        for background in ([], ["checkpoint.every_steps=1"]):
+            self.refuse(2, 3, r"^dlrm-train: step 1, rank [01]: table\.user\.weight has a value in row 49, column 2 that is not finite; nothing is "
+                        r"saved\.", "config.yaml", "checkpoint.path=ckpt", "checkpoint.init_from=bad.safetensors", "eval.every_epoch=false", *background)
+            self.assertEqual(checkpoints(self.path("ckpt")), [])
+
+
+if __name__ == "__main__":
+    fixture.main()
