@@ -1,207 +1,104 @@
-/* Bias, ReLU, column sums, what of a cross layer is no product, and the layer of width 1, which is a product of a matrix and a vector and so bound by memory.
- * Thread map of all: 8 neighbouring columns a thread where rows are padded to 8 (16 bytes of bf16), 32 threads across, 8
- * rows of threads; sums over samples: ROWS samples a block in a fixed order, then the blocks' sums in order. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+/* Bias, ReLU, column sums, and the layer of width 1, which is a product of a matrix and a vector and so bound by memory.
+ * Thread map: columns.cuh; forward, a warp has a sample of the layer of width 1. */
+#include "cuda/linear_kernels.h"
 
-#include "linear_kernels.h"
+#include "cuda/columns.cuh"
 
-namespace {
+enum { THREADS = 256, WARPS = THREADS / 32 };
 
-constexpr int ACROSS = 32, DOWN = 8, ROWS = 256, FLAT = 256;
-
-template <typename T> __device__ float to_float(T v)
-{
-    return (float)v;
-}
-
-template <typename T> __device__ T from_float(float v)
-{
-    return (T)v;
-}
-
-/* V values at an address aligned to V * sizeof(T), at most 16 bytes at a time. */
-template <typename T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) pack {
-    T v[V];
-};
-
-__global__ void probe()
+static __global__ void probe()
 {
 }
 
-template <typename T, int V> __global__ void bias_relu(int64_t b, int64_t groups, T *y, const float *bias, bool relu)
+template <class T, int V> __global__ void __launch_bounds__(THREADS) bias_relu(int64_t b, int64_t groups, T *y, const float *bias, bool relu)
 {
-    int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
+    const int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x;
     if (i >= b * groups) return;
     const float *add = bias + i % groups * V;
-    pack<T, V> p = *reinterpret_cast<pack<T, V> *>(y + i * V);
+    vec<V> v = load_vec<V>(y + i * V);
 #pragma unroll
     for (int k = 0; k < V; k++) {
-        float v = to_float(p.v[k]) + add[k];
-        p.v[k] = from_float<T>(relu && v < 0 ? 0.0f : v);
+        v.v[k] += add[k];
+        if (relu && v.v[k] < 0) v.v[k] = 0; /* a NaN stays */
     }
-    *reinterpret_cast<pack<T, V> *>(y + i * V) = p;
+    store_vec(y + i * V, v);
 }
 
-/* Adds what the DOWN rows of threads have, in order, and writes columns [group * V, +V) of this block's partial sum. */
-template <int V> __device__ void write_partial(float (&sum)[V], int64_t group, int64_t groups, float *partial)
-{
-    __shared__ float shared[DOWN][ACROSS][V + 1];
-#pragma unroll
-    for (int k = 0; k < V; k++) shared[threadIdx.y][threadIdx.x][k] = sum[k];
-    __syncthreads();
-    if (threadIdx.y == 0 && group < groups) {
-#pragma unroll
-        for (int k = 0; k < V; k++) {
-            float total = shared[0][threadIdx.x][k];
-            for (int y = 1; y < DOWN; y++) total += shared[y][threadIdx.x][k];
-            partial[group * V + k] = total;
-        }
-    }
-}
-
-/* Column sums of z; with x, z is first set to 0 where x is not above 0. AHEAD loads are in flight. */
-template <typename T, int V, bool MASK> __global__ void column_partials(int64_t b, int64_t groups, T *z, const T *x, float *partial)
+/* Column sums of z; with MASK, z is first set to 0 where x is not above 0. AHEAD loads are in flight. */
+template <class T, int V, bool MASK>
+__global__ void __launch_bounds__(ACROSS *DOWN) column_partials(int64_t b, int64_t groups, T *z, const T *x, float *partial)
 {
     constexpr int AHEAD = 4;
-    int64_t group = blockIdx.y * (int64_t)ACROSS + threadIdx.x, end = min(b, (blockIdx.x + 1) * (int64_t)ROWS);
-    float sum[V] = {};
-    for (int64_t s = blockIdx.x * (int64_t)ROWS + threadIdx.y; s < end && group < groups; s += AHEAD * DOWN) {
-        pack<T, V> p[AHEAD], q[AHEAD];
+    const column_share s = share_of_thread(b, groups);
+    vec<V> sum = zero_vec<V>();
+    for (int64_t first = s.first; first < s.end; first += AHEAD * DOWN) {
+        raw_vec<V, T> raw_z[AHEAD], raw_x[AHEAD];
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            int64_t at = (s + i * DOWN) * groups + group;
-            if (s + i * DOWN >= end) continue;
-            p[i] = *reinterpret_cast<const pack<T, V> *>(z + at * V);
-            if (MASK) q[i] = *reinterpret_cast<const pack<T, V> *>(x + at * V);
+            const int64_t at = ((first + i * DOWN) * groups + s.group) * V;
+            if (first + i * DOWN >= s.end) continue;
+            raw_z[i] = load_raw<V>(z + at);
+            if (MASK) raw_x[i] = load_raw<V>(x + at);
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            if (s + i * DOWN >= end) continue;
+            if (first + i * DOWN >= s.end) continue;
+            vec<V> v = widen<V, T>(raw_z[i]);
+            if (MASK) {
+                const vec<V> y = widen<V, T>(raw_x[i]);
 #pragma unroll
-            for (int k = 0; k < V; k++) {
-                if (MASK && !(to_float(q[i].v[k]) > 0)) p[i].v[k] = from_float<T>(0.0f);
-                sum[k] += to_float(p[i].v[k]);
+                for (int k = 0; k < V; k++)
+                    if (!(y.v[k] > 0)) v.v[k] = 0;
+                store_vec(z + ((first + i * DOWN) * groups + s.group) * V, v);
             }
-            if (MASK) *reinterpret_cast<pack<T, V> *>(z + ((s + i * DOWN) * groups + group) * V) = p[i];
+#pragma unroll
+            for (int k = 0; k < V; k++) sum.v[k] += v.v[k];
         }
     }
-    write_partial<V>(sum, group, groups, partial + blockIdx.x * groups * V);
+    write_partial(sum, s.group, groups, partial + blockIdx.x * groups * V);
 }
 
-/* out[i] = sum over blocks of partial[block][i]: a warp's lane each takes every 32nd block, then the lanes in order. */
-__global__ void sum_partials(int64_t blocks, int64_t n, int64_t stride, const float *partial, float *out)
+template <class T, int V>
+__global__ void __launch_bounds__(THREADS)
+    logit_forward(int64_t b, int64_t groups, const T *x, const float *w, const float *bias, bool relu, float *z)
 {
-    int64_t i = blockIdx.x * (int64_t)blockDim.y + threadIdx.y;
-    float sum = 0;
-    for (int64_t k = threadIdx.x; k < blocks && i < n; k += 32) sum += partial[k * stride + i];
-    for (int d = 16; d > 0; d /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, d);
-    if (threadIdx.x == 0 && i < n) out[i] = sum;
-}
-
-/* y = x0 z + x over n groups of V elements. AHEAD loads of each are in flight. */
-template <typename T, int V> __global__ void cross_forward(int64_t n, const T *x0, const T *x, const T *z, T *y)
-{
-    constexpr int AHEAD = 2;
-    const int64_t first = blockIdx.x * (int64_t)(AHEAD * FLAT) + threadIdx.x;
-    pack<T, V> p0[AHEAD], p[AHEAD], pz[AHEAD];
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) {
-        const int64_t at = (first + i * FLAT) * V;
-        if (first + i * FLAT >= n) continue;
-        p0[i] = *reinterpret_cast<const pack<T, V> *>(x0 + at);
-        pz[i] = *reinterpret_cast<const pack<T, V> *>(z + at);
-        p[i] = *reinterpret_cast<const pack<T, V> *>(x + at);
-    }
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++) {
-        if (first + i * FLAT >= n) continue;
-#pragma unroll
-        for (int k = 0; k < V; k++) p[i].v[k] = from_float<T>(to_float(p0[i].v[k]) * to_float(pz[i].v[k]) + to_float(p[i].v[k]));
-        *reinterpret_cast<pack<T, V> *>(y + (first + i * FLAT) * V) = p[i];
-    }
-}
-
-/* z becomes dz = x0 dy, and dx0 z dy, with what it was and with dy itself as asked; with the column sums of dz, all in
- * one pass. */
-template <typename T, int V>
-__global__ void cross_backward(int64_t b, int64_t groups, const T *x0, const T *dy, T *z, T *dx0, bool add, bool through, float *partial)
-{
-    constexpr int AHEAD = 2;
-    int64_t group = blockIdx.y * (int64_t)ACROSS + threadIdx.x, end = min(b, (blockIdx.x + 1) * (int64_t)ROWS);
-    float sum[V] = {};
-    for (int64_t s = blockIdx.x * (int64_t)ROWS + threadIdx.y; s < end && group < groups; s += AHEAD * DOWN) {
-        pack<T, V> p0[AHEAD], py[AHEAD], pz[AHEAD], old[AHEAD];
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const int64_t at = ((s + i * DOWN) * groups + group) * V;
-            if (s + i * DOWN >= end) continue;
-            p0[i] = *reinterpret_cast<const pack<T, V> *>(x0 + at);
-            py[i] = *reinterpret_cast<const pack<T, V> *>(dy + at);
-            pz[i] = *reinterpret_cast<const pack<T, V> *>(z + at);
-            if (add) old[i] = *reinterpret_cast<const pack<T, V> *>(dx0 + at);
-        }
-#pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            const int64_t at = ((s + i * DOWN) * groups + group) * V;
-            if (s + i * DOWN >= end) continue;
-#pragma unroll
-            for (int k = 0; k < V; k++) {
-                const float d = to_float(py[i].v[k]);
-                float g = to_float(pz[i].v[k]) * d;
-                if (add) g += to_float(old[i].v[k]);
-                if (through) g += d;
-                old[i].v[k] = from_float<T>(g);
-                pz[i].v[k] = from_float<T>(to_float(p0[i].v[k]) * d);
-                sum[k] += to_float(pz[i].v[k]);
-            }
-            *reinterpret_cast<pack<T, V> *>(dx0 + at) = old[i];
-            *reinterpret_cast<pack<T, V> *>(z + at) = pz[i];
-        }
-    }
-    write_partial<V>(sum, group, groups, partial + blockIdx.x * groups * V);
-}
-
-template <typename T, int V> __global__ void logit_forward(int64_t b, int64_t groups, const T *x, const float *w, const float *bias, bool relu,
-                                                              float *z)
-{
-    int64_t s = blockIdx.x * (int64_t)blockDim.y + threadIdx.y;
+    const int64_t s = blockIdx.x * (int64_t)WARPS + threadIdx.y;
     float sum = 0;
     for (int64_t g = threadIdx.x; g < groups && s < b; g += 32) {
-        pack<T, V> p = *reinterpret_cast<const pack<T, V> *>(x + (s * groups + g) * V);
+        const vec<V> v = load_vec<V>(x + (s * groups + g) * V);
 #pragma unroll
-        for (int k = 0; k < V; k++) sum += to_float(p.v[k]) * w[g * V + k];
+        for (int k = 0; k < V; k++) sum += v.v[k] * w[g * V + k];
     }
-    for (int d = 16; d > 0; d /= 2) sum += __shfl_down_sync(0xFFFFFFFFu, sum, d);
+    for (int d = 16; d > 0; d /= 2) sum += __shfl_down_sync(~0u, sum, d);
     if (bias) sum += *bias;
     if (threadIdx.x == 0 && s < b) z[s] = relu && sum < 0 ? 0.0f : sum;
 }
 
-template <typename T, int V>
-__global__ void logit_backward(int64_t b, int64_t groups, const T *x, const float *w, const float *dz, T *dx, bool x_is_relu, bool add,
-                               float *partial)
+/* partial: of each block, the weights' sums and, behind them, the bias's. */
+template <class T, int V>
+__global__ void __launch_bounds__(ACROSS *DOWN)
+    logit_backward(int64_t b, int64_t groups, const T *x, const float *w, const float *dz, T *dx, bool x_is_relu, bool add, float *partial)
 {
-    int64_t group = blockIdx.y * (int64_t)ACROSS + threadIdx.x, end = min(b, (blockIdx.x + 1) * (int64_t)ROWS);
-    float sum[V] = {}, weight[V] = {}, bias = 0;
-    add &= dx != NULL;
-    if (group < groups)
-#pragma unroll
-        for (int k = 0; k < V; k++) weight[k] = w[group * V + k];
-    for (int64_t s = blockIdx.x * (int64_t)ROWS + threadIdx.y; s < end && group < groups; s += DOWN) {
-        pack<T, V> p = *reinterpret_cast<const pack<T, V> *>(x + (s * groups + group) * V), g;
-        if (add) g = *reinterpret_cast<const pack<T, V> *>(dx + (s * groups + group) * V);
-        float d = dz[s];
+    const column_share s = share_of_thread(b, groups);
+    vec<V> sum = zero_vec<V>(), weight = zero_vec<V>();
+    float bias = 0;
+    if (s.group < groups) weight = load_vec<V>(w + s.group * V);
+    for (int64_t i = s.first; i < s.end; i += DOWN) {
+        const int64_t at = (i * groups + s.group) * V;
+        const vec<V> v = load_vec<V>(x + at);
+        const float d = dz[i];
+        vec<V> g = zero_vec<V>();
+        if (dx && add) g = load_vec<V>(dx + at);
         bias += d;
 #pragma unroll
         for (int k = 0; k < V; k++) {
-            float v = to_float(p.v[k]);
-            sum[k] += d * v;
-            g.v[k] = from_float<T>(x_is_relu && !(v > 0) ? 0.0f : add ? to_float(g.v[k]) + d * weight[k] : d * weight[k]);
+            sum.v[k] += d * v.v[k];
+            g.v[k] += x_is_relu && !(v.v[k] > 0) ? 0.0f : d * weight.v[k];
         }
-        if (dx) *reinterpret_cast<pack<T, V> *>(dx + (s * groups + group) * V) = g;
+        if (dx) store_vec(dx + at, g);
     }
     float *row = partial + blockIdx.x * (groups * V + 1);
-    write_partial<V>(sum, group, groups, row);
+    write_partial(sum, s.group, groups, row);
     __shared__ float biases[DOWN];
     if (threadIdx.x == 0) biases[threadIdx.y] = bias;
     __syncthreads();
@@ -211,50 +108,7 @@ __global__ void logit_backward(int64_t b, int64_t groups, const T *x, const floa
     }
 }
 
-int64_t blocks_for(int64_t n, int64_t per)
-{
-    return (n + per - 1) / per;
-}
-
-cudaError_t finish(int64_t blocks, int64_t n, int64_t stride, const float *partial, float *out, cudaStream_t stream)
-{
-    sum_partials<<<(unsigned)blocks_for(n, 8), dim3(32, 8), 0, stream>>>(blocks, n, stride, partial, out);
-    return cudaGetLastError();
-}
-
-/* Calls f<T, V>(…) for the type, V = 8 where the width allows. */
-#define BY_TYPE(type, w, call)                                                                                         \
-    do {                                                                                                               \
-        if ((w) % 8 == 0) {                                                                                            \
-            constexpr int V = 8;                                                                                       \
-            if ((type) == DLRM_BF16) {                                                                                 \
-                typedef __nv_bfloat16 T;                                                                               \
-                call;                                                                                                  \
-            } else if ((type) == DLRM_FP16) {                                                                          \
-                typedef __half T;                                                                                      \
-                call;                                                                                                  \
-            } else {                                                                                                   \
-                typedef float T;                                                                                       \
-                call;                                                                                                  \
-            }                                                                                                          \
-        } else {                                                                                                       \
-            constexpr int V = 1;                                                                                       \
-            if ((type) == DLRM_BF16) {                                                                                 \
-                typedef __nv_bfloat16 T;                                                                               \
-                call;                                                                                                  \
-            } else if ((type) == DLRM_FP16) {                                                                          \
-                typedef __half T;                                                                                      \
-                call;                                                                                                  \
-            } else {                                                                                                   \
-                typedef float T;                                                                                       \
-                call;                                                                                                  \
-            }                                                                                                          \
-        }                                                                                                              \
-    } while (0)
-
-}  // namespace
-
-extern "C" bool dlrm_cuda_has_code(int device)
+bool dlrm_cuda_has_code(int device)
 {
     cudaFuncAttributes a;
     bool has = cudaSetDevice(device) == cudaSuccess && cudaFuncGetAttributes(&a, probe) == cudaSuccess;
@@ -262,77 +116,57 @@ extern "C" bool dlrm_cuda_has_code(int device)
     return has;
 }
 
-extern "C" cudaError_t dlrm_cuda_bias_relu(int64_t b, int64_t w, void *y, dlrm_dtype type, const float *bias, bool relu, cudaStream_t stream)
+cudaError_t dlrm_cuda_bias_relu(int64_t b, int64_t w, void *y, dlrm_dtype type, const float *bias, bool relu, cudaStream_t stream)
 {
     if (b == 0) return cudaSuccess;
-    BY_TYPE(type, w, (bias_relu<T, V><<<(unsigned)blocks_for(b * w / V, 256), 256, 0, stream>>>(b, w / V, (T *)y, bias, relu)));
+    WITH_COLUMNS(type, w, T, V, (bias_relu<T, V><<<(unsigned)ceil_div(b * w / V, THREADS), THREADS, 0, stream>>>(b, w / V, (T *)y, bias, relu)));
     return cudaGetLastError();
 }
 
-extern "C" int64_t dlrm_cuda_column_work(int64_t b, int64_t w)
+int64_t dlrm_cuda_column_work(int64_t b, int64_t w)
 {
-    return blocks_for(b, ROWS) * w;
+    return ceil_div(b, ROWS) * w;
 }
 
-extern "C" cudaError_t dlrm_cuda_column_sums(int64_t b, int64_t w, const void *z, dlrm_dtype type, float *sums, float *work, cudaStream_t stream)
+template <bool MASK>
+static cudaError_t column_sums(int64_t b, int64_t w, void *z, const void *x, dlrm_dtype type, float *sums, float *work, cudaStream_t stream)
 {
-    const int64_t blocks = blocks_for(b, ROWS);
-    if (blocks > 0)
-        BY_TYPE(type, w, (column_partials<T, V, false><<<dim3((unsigned)blocks, (unsigned)blocks_for(w / V, ACROSS)), dim3(ACROSS, DOWN), 0, stream>>>(
-                              b, w / V, (T *)z, (const T *)NULL, work)));
-    return finish(blocks, w, w, work, sums, stream);
+    if (b > 0)
+        WITH_COLUMNS(type, w, T, V, (column_partials<T, V, MASK><<<column_grid(b, w / V), dim3(ACROSS, DOWN), 0, stream>>>(
+                                        b, w / V, (T *)z, (const T *)x, work)));
+    return finish_columns(b, w, w, work, sums, stream);
 }
 
-extern "C" cudaError_t dlrm_cuda_relu_mask(int64_t b, int64_t w, void *dx, const void *x, dlrm_dtype type, float *sums, float *work,
-                                           cudaStream_t stream)
+cudaError_t dlrm_cuda_column_sums(int64_t b, int64_t w, const void *z, dlrm_dtype type, float *sums, float *work, cudaStream_t stream)
 {
-    const int64_t blocks = blocks_for(b, ROWS);
-    if (blocks > 0)
-        BY_TYPE(type, w, (column_partials<T, V, true><<<dim3((unsigned)blocks, (unsigned)blocks_for(w / V, ACROSS)), dim3(ACROSS, DOWN), 0, stream>>>(
-                              b, w / V, (T *)dx, (const T *)x, work)));
-    return finish(blocks, w, w, work, sums, stream);
+    return column_sums<false>(b, w, (void *)z, NULL, type, sums, work, stream);
 }
 
-extern "C" cudaError_t dlrm_cuda_cross_forward(int64_t b, int64_t w, const void *x0, const void *x, const void *z, void *y, dlrm_dtype type,
-                                               cudaStream_t stream)
+cudaError_t dlrm_cuda_relu_mask(int64_t b, int64_t w, void *dx, const void *x, dlrm_dtype type, float *sums, float *work, cudaStream_t stream)
+{
+    return column_sums<true>(b, w, dx, x, type, sums, work, stream);
+}
+
+cudaError_t dlrm_cuda_logit_forward(int64_t b, int64_t w, const void *x, dlrm_dtype type, const float *weight, const float *bias, bool relu,
+                                    float *z, cudaStream_t stream)
 {
     if (b == 0) return cudaSuccess;
-    BY_TYPE(type, w, (cross_forward<T, V><<<(unsigned)blocks_for(b * w / V, 2 * FLAT), FLAT, 0, stream>>>(
-                         b * w / V, (const T *)x0, (const T *)x, (const T *)z, (T *)y)));
+    WITH_COLUMNS(type, w, T, V, (logit_forward<T, V><<<(unsigned)ceil_div(b, WARPS), dim3(32, WARPS), 0, stream>>>(
+                                    b, w / V, (const T *)x, weight, bias, relu, z)));
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t dlrm_cuda_cross_backward(int64_t b, int64_t w, const void *x0, const void *dy, void *z, void *dx0, bool add_dx0,
-                                                bool x_is_x0, dlrm_dtype type, float *sums, float *work, cudaStream_t stream)
+int64_t dlrm_cuda_logit_work(int64_t b, int64_t w)
 {
-    const int64_t blocks = blocks_for(b, ROWS);
-    if (blocks > 0)
-        BY_TYPE(type, w, (cross_backward<T, V><<<dim3((unsigned)blocks, (unsigned)blocks_for(w / V, ACROSS)), dim3(ACROSS, DOWN), 0, stream>>>(
-                             b, w / V, (const T *)x0, (const T *)dy, (T *)z, (T *)dx0, add_dx0, x_is_x0, work)));
-    return finish(blocks, w, w, work, sums, stream);
+    return ceil_div(b, ROWS) * (w + 1);
 }
 
-extern "C" cudaError_t dlrm_cuda_logit_forward(int64_t b, int64_t w, const void *x, dlrm_dtype type, const float *weight, const float *bias,
-                                               bool relu, float *z, cudaStream_t stream)
+cudaError_t dlrm_cuda_logit_backward(int64_t b, int64_t w, const void *x, dlrm_dtype type, const float *weight, const float *dz, void *dx,
+                                     bool x_is_relu, bool add_dx, float *d_weight, float *d_bias, float *work, cudaStream_t stream)
 {
-    if (b == 0) return cudaSuccess;
-    BY_TYPE(type, w, (logit_forward<T, V><<<(unsigned)blocks_for(b, 8), dim3(32, 8), 0, stream>>>(b, w / V, (const T *)x, weight, bias, relu, z)));
-    return cudaGetLastError();
-}
-
-extern "C" int64_t dlrm_cuda_logit_work(int64_t b, int64_t w)
-{
-    return blocks_for(b, ROWS) * (w + 1);
-}
-
-extern "C" cudaError_t dlrm_cuda_logit_backward(int64_t b, int64_t w, const void *x, dlrm_dtype type, const float *weight, const float *dz,
-                                                void *dx, bool x_is_relu, bool add_dx, float *d_weight, float *d_bias, float *work,
-                                                cudaStream_t stream)
-{
-    const int64_t blocks = blocks_for(b, ROWS);
-    if (blocks > 0)
-        BY_TYPE(type, w, (logit_backward<T, V><<<dim3((unsigned)blocks, (unsigned)blocks_for(w / V, ACROSS)), dim3(ACROSS, DOWN), 0, stream>>>(
-                              b, w / V, (const T *)x, weight, dz, (T *)dx, x_is_relu, add_dx, work)));
-    cudaError_t code = finish(blocks, w, w + 1, work, d_weight, stream);
-    return code == cudaSuccess && d_bias ? finish(blocks, 1, w + 1, work + w, d_bias, stream) : code;
+    if (b > 0)
+        WITH_COLUMNS(type, w, T, V, (logit_backward<T, V><<<column_grid(b, w / V), dim3(ACROSS, DOWN), 0, stream>>>(
+                                        b, w / V, (const T *)x, weight, dz, (T *)dx, x_is_relu, add_dx, work)));
+    TRY_CUDA(finish_columns(b, w, w + 1, work, d_weight, stream));
+    return d_bias ? finish_columns(b, 1, w + 1, work + w, d_bias, stream) : cudaSuccess;
 }

@@ -45,9 +45,12 @@ template <> __device__ __forceinline__ __half from_float<__half>(float x)
     return __float2half_rn(x);
 }
 
-/* V elements as they lie in memory. Four take one load of 16 or 8 bytes: the address must be a multiple of that. */
-template <int V, class T>
-using raw_vec = std::conditional_t<V == 1, T, std::conditional_t<sizeof(T) == 4, float4, uint2>>;
+/* V elements (1, 4 or 8) as they lie in memory, moved up to 16 bytes at a time: the address must be a multiple of that.
+ * Whole words, or the compiler would give each 16-bit element a register of its own. */
+template <int V, class T> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) raw_words {
+    uint32_t word[V * sizeof(T) / 4];
+};
+template <int V, class T> using raw_vec = std::conditional_t<V == 1, T, raw_words<V, T>>;
 
 template <int V, class T> __device__ __forceinline__ raw_vec<V, T> load_raw(const T *p)
 {
@@ -71,18 +74,12 @@ template <int V, class T> __device__ __forceinline__ vec<V> load_vec(const T *p)
 
 template <int V, class T> __device__ __forceinline__ void store_vec(T *p, vec<V> a)
 {
-    if constexpr (V == 1) {
-        *p = from_float<T>(a.v[0]);
-    } else if constexpr (sizeof(T) == 4) {
-        *(float4 *)p = make_float4(a.v[0], a.v[1], a.v[2], a.v[3]);
-    } else {
-        T t[4];
-        uint2 x;
+    T t[V];
+    raw_vec<V, T> raw;
 #pragma unroll
-        for (int i = 0; i < 4; i++) t[i] = from_float<T>(a.v[i]);
-        memcpy(&x, t, sizeof x);
-        *(uint2 *)p = x;
-    }
+    for (int i = 0; i < V; i++) t[i] = from_float<T>(a.v[i]);
+    memcpy((void *)&raw, t, sizeof raw);
+    *(raw_vec<V, T> *)p = raw;
 }
 
 /* By random bits, as the CPU does (base/half.h). */
@@ -114,7 +111,7 @@ __device__ __forceinline__ void store_vec_randomly(T *p, vec<V> a, uint64_t seed
             *p = round_randomly(a.v[0], at == 0 ? r.v[0] : at == 1 ? r.v[1] : at == 2 ? r.v[2] : r.v[3], T());
         } else {
             T t[4];
-            uint2 x;
+            raw_vec<4, T> raw;
             if (at != 0) { /* a slice that begins within a group of four */
                 const dlrm_u32x4 next = dlrm_philox(seed, stream, ((uint64_t)element >> 2) + 1);
                 uint32_t bits[8];
@@ -125,8 +122,8 @@ __device__ __forceinline__ void store_vec_randomly(T *p, vec<V> a, uint64_t seed
             }
 #pragma unroll
             for (int i = 0; i < 4; i++) t[i] = round_randomly(a.v[i], r.v[i], T());
-            memcpy(&x, t, sizeof x);
-            *(uint2 *)p = x;
+            memcpy((void *)&raw, t, sizeof raw);
+            *(raw_vec<4, T> *)p = raw;
         }
     }
 }

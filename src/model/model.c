@@ -18,6 +18,13 @@ static dlrm_param *add_param(dlrm_params *p, const char *stack, int layer, const
     return a;
 }
 
+/* All begin at a multiple of what rows are padded to: a layer of width 1 has rows that are not. */
+static void place(const dlrm_backend *be, dlrm_params *p, dlrm_param *a, int64_t elements)
+{
+    a->size = (elements + be->row_multiple - 1) / be->row_multiple * be->row_multiple;
+    p->size += a->size;
+}
+
 /* A matrix [out, in]; initial values: Xavier's. */
 static void add_matrix(const dlrm_backend *be, dlrm_params *p, const char *stack, int layer, const char *name, int out, int in)
 {
@@ -26,9 +33,8 @@ static void add_matrix(const dlrm_backend *be, dlrm_params *p, const char *stack
     a->dims[0] = out;
     a->dims[1] = in;
     a->pitch = dlrm_pitch(be, in);
-    a->size = dlrm_pitch(be, out) * a->pitch;
     a->init_std = sqrt(2.0 / ((double)out + in));
-    p->size += a->size;
+    place(be, p, a, dlrm_pitch(be, out) * a->pitch);
 }
 
 static void add_bias(const dlrm_backend *be, dlrm_params *p, const char *stack, int layer, int out, double std)
@@ -36,9 +42,9 @@ static void add_bias(const dlrm_backend *be, dlrm_params *p, const char *stack, 
     dlrm_param *a = add_param(p, stack, layer, "bias");
     a->n_dims = 1;
     a->dims[0] = out;
-    a->pitch = a->size = dlrm_pitch(be, out);
+    a->pitch = dlrm_pitch(be, out);
     a->init_std = std;
-    p->size += a->size;
+    place(be, p, a, a->pitch);
 }
 
 /* Initial biases as facebook's dlrm has them. */
