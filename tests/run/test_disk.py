@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Disks that fail while checkpoints are saved: training goes on, older checkpoints stay, the log says so, the exit code is 4.
+
+  test_disk.py TRAINER FAIL_DISK.so
+"""
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+
+import fixture
+from fixture import events
+from test_checkpoints import checkpoints, leftovers, read_checkpoint
+
+ARGS = ["config.yaml", "train.deterministic=true", "log.every_steps=10"]
+
+
+class DiskTest(fixture.RunTest):
+    failing = None
+
+    def setUp(self):
+        super().setUp()
+        self.write("config.yaml", fixture.SYNTHETIC.replace("{count: 4, rows: 500}", "{count: 2, rows: 500}"))
+
+    def run_failing(self, ranks, how, *args, **more):
+        env = dict(os.environ, OMP_NUM_THREADS="1", FAIL_UNDER="ckpt", FAIL_HOW=how, **more)
+        return subprocess.run(["mpirun", "-n", str(ranks), "env", "LD_PRELOAD=" + self.failing, self.trainer] + ARGS + ["checkpoint.path=ckpt"] +
+                              list(args), cwd=self.folder, timeout=120, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=env)
+
+    def all_sound(self, steps):
+        """Every checkpoint is whole and has the state of its step; nothing else is left."""
+        self.assertEqual(leftovers(self.path("ckpt")), [])
+        names = checkpoints(self.path("ckpt"))
+        self.succeed(2, *ARGS, "train.steps=%d" % steps, "checkpoint.path=straight", "checkpoint.every_steps=1", "checkpoint.keep=1000",
+                     "checkpoint.resume=never", "log.jsonl=straight.jsonl")
+        for name in names:
+            there, straight = read_checkpoint(self.path("ckpt", name)), read_checkpoint(self.path("straight", name))
+            self.assertEqual(sorted(there), sorted(straight))
+            for tensor in there:
+                np.testing.assert_array_equal(there[tensor], straight[tensor])
+        self.succeed(1, *ARGS, "--eval", "checkpoint.path=ckpt", "checkpoint.resume=ckpt/" + names[-1])
+        return names
+
+
+class EachCall(DiskTest):
+    """The k-th save fails at its k-th call; the last ones meet no failure."""
+    steps = 50
+
+    def check(self, ranks, rank, how, *args):
+        done = self.run_failing(ranks, how, "train.steps=%d" % self.steps, "checkpoint.every_steps=1", "checkpoint.keep=3", *args, FAIL_RANK=str(rank))
+        failures = re.findall(r"fail_disk: \w+ (\w+): (\S*)", done.stderr)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        saves = events(self.path("run.jsonl"), "checkpoint")
+        self.assertEqual([e["step"] for e in saves], list(range(1, self.steps + 1)))
+        for e in saves:
+            if not e["saved"]:
+                self.assertRegex(e["why"], "No space left on device" if how == "ENOSPC" else "Input/output error")
+        self.assertEqual(done.stderr.count("training goes on, older checkpoints stay"), sum(not e["saved"] for e in saves))
+        end = events(self.path("run.jsonl"), "end")[-1]
+        self.assertEqual((end["steps"], end["checkpoints"]["failed"]), (self.steps, sum(not e["saved"] for e in saves)))
+        # What fails while old checkpoints are removed is a warning and costs no new one.
+        removal = [i for i, (what, where) in enumerate(failures) if what == "rename" and where.startswith("step_")]
+        self.assertEqual([e["saved"] for e in saves], [i in removal or i >= len(failures) for i in range(self.steps)])
+        self.assertEqual(done.stderr.count("an old checkpoint stays"), len(removal))
+        self.assertLess(len(failures), self.steps - 5, "too few saves to meet every call")
+        names = self.all_sound(self.steps)
+        self.assertEqual(names, ["step_%09d" % n for n in (self.steps - 2, self.steps - 1, self.steps)])
+        return failures
+
+    def test_rank_0(self):
+        failures = self.check(1, 0, "EIO")
+        calls = [what for what, _ in failures]
+        for what, times in (("mkdir", 1), ("open", 2), ("fallocate", 1), ("pwrite", 11), ("fsync", 4), ("rename", 1)):
+            self.assertGreaterEqual(calls.count(what), times, failures)
+        self.assertIn(("fsync", ""), failures)  # of the folder that holds the checkpoints
+        self.assertTrue(any(where.endswith("manifest.json") for _, where in failures))
+
+    def test_other_rank(self):
+        failures = self.check(2, 1, "ENOSPC")
+        self.assertTrue(all("rank_00001" in where for _, where in failures), failures)
+
+    def test_while_training_waits(self):
+        """Without a copy, straight from the model. (The copy is for saves on the way: here each is the last of its run.)"""
+        self.succeed(2, *ARGS, "checkpoint.path=ckpt", "train.steps=5")
+        before = self.file_bytes("ckpt", "step_000000005", "manifest.json")
+        for how in ("ENOSPC", "EROFS"):
+            done = self.run_failing(2, how, "train.steps=9", "checkpoint.export=out", FAIL_ALWAYS="1")
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.one_message(done.stderr, r"warning: step 9 could not be saved: .*; training goes on, older checkpoints stay")
+            self.assertEqual(self.file_bytes("ckpt", "step_000000005", "manifest.json"), before)
+            self.assertTrue(os.path.exists(self.path("out", "model.safetensors")))
+        self.assertEqual(self.all_sound(9), ["step_000000005"])
+
+    def test_short_writes(self):
+        """Are gone on with."""
+        done = self.run_failing(2, "short", "train.steps=40", "checkpoint.every_steps=1", "checkpoint.keep=100")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(done.stderr.count("fail_disk: short pwrite"), 8)
+        self.assertEqual(len(self.all_sound(40)), 40)
+
+
+class Full(DiskTest):
+    def test_full(self):
+        """A file system without room: known before anything is written."""
+        os.mkdir(self.path("ckpt"))
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", self.path("ckpt")], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("a file system cannot be mounted here")
+        self.addCleanup(subprocess.run, ["umount", self.path("ckpt")])
+        args = ARGS + ["checkpoint.path=ckpt"]
+        self.succeed(2, *args, "train.steps=5")
+        with open(self.path("ckpt", "filler"), "wb") as f:
+            f.write(bytes(4 << 20))
+        done = self.run_trainer(2, *args, "train.steps=9")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.one_message(done.stderr, r"warning: step 9 could not be saved: ckpt: needs \d+ bytes \([\d.]+ GiB\), but \d+ are free \([\d.]+ GiB\); training "
+                         r"goes on")
+        self.assertEqual(checkpoints(self.path("ckpt")), ["step_000000005"])
+        os.remove(self.path("ckpt", "filler"))
+        self.assertEqual(self.succeed(2, *args, "train.steps=9").stdout.count("resumed from ckpt/step_000000005"), 1)
+        self.all_sound(9)
+
+
+if __name__ == "__main__":
+    DiskTest.failing = os.path.abspath(sys.argv.pop(2))
+    fixture.main()
