@@ -45,15 +45,16 @@ if [ -n "$data_dir" ]; then
     data_dir=$(cd "$data_dir" && pwd)
 fi
 
-# --- children: a signal to this script ends the one that runs -----------------------------------------------------------
-child=''
+# --- children: a signal to this script ends the one that runs; a training saves a checkpoint first --------------------------
+child='' ask=TERM
 forward() {
-    trap '' TERM INT
+    # shellcheck disable=SC2064 # of the child that runs now; a second signal does not wait for it
+    trap "kill -TERM $child" TERM INT
     if [ -n "$child" ]; then
-        kill -TERM "$child" 2>/dev/null || true
-        wait "$child" || true
+        kill "-$ask" "$child" 2>/dev/null || true
+        while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
     fi
-    say "run_criteo.sh: stopped; the same command goes on from the last finished stage" >&2
+    say "run_criteo.sh: stopped; the same command goes on from where it was" >&2
     exit "$1"
 }
 trap 'forward 143' TERM
@@ -169,11 +170,11 @@ quietly() {
 # --- the run --------------------------------------------------------------------------------------------------------------
 setup build
 mpi_environment
-inputs=() set=demo weights='' convert_options=(--shuffle 1)
+inputs=() set=demo weights='' state_bytes=200000000 convert_options=(--shuffle 1)
 [ -z "$data_dir" ] || find_inputs
 case $set in
-kaggle) weights='2.2 GB' ;;
-terabyte) weights='96 GB (with all days)' convert_options+=(--cap 40000000 --dense log1) ;; # as MLPerf's v1
+kaggle) weights='2.2 GB' state_bytes=2200000000 ;;
+terabyte) weights='96 GB (with all days)' state_bytes=96200000000 convert_options+=(--cap 40000000 --dense log1) ;; # as MLPerf's v1
 esac
 out=criteo_run/$set config=configs/criteo_$set.yaml data=criteo_run/$set/data run_log=criteo_run/$set/run.jsonl
 dlrm_data=build/data_tools/dlrm_data
@@ -206,7 +207,7 @@ made=$(stat -L -c '%n %s %Y' "${inputs[@]}" && echo "${convert_options[@]}")
 if ! finished "$data" "$made"; then
     [ $set = demo ] || estimate
     say "Converting to $data/ ..."
-    rm -rf "$data" "$data.partial"
+    rm -rf "$data" "$data.partial" "$out/checkpoints"
     attend "$dlrm_data" convert "${inputs[@]}" --out "$data" "${convert_options[@]}"
     stamp "$data" "$made"
 fi
@@ -214,15 +215,28 @@ fi
 for arg in "${overrides[@]}"; do
     case $arg in log.jsonl=*) run_log=${arg#*=} ;; esac
 done
-command=("${launch[@]}" "$config" "log.jsonl=$run_log" "${overrides[@]}")
+# Checkpoints, where there is room for two. A training that had finished is not gone on with.
+checkpoints=$out/checkpoints saving=()
+if [ "$(($(df -Pk "$out" | awk 'NR == 2 { print $4 }') * 1024))" -gt $((2 * state_bytes)) ]; then
+    saving=("checkpoint.path=$checkpoints" checkpoint.every_minutes=10 checkpoint.keep=1)
+else
+    say "Note: the disk has no room for checkpoints (two of $(human "$state_bytes")); a training that is stopped starts anew."
+fi
+[ ! -e "$checkpoints/finished" ] || saving+=(checkpoint.resume=never)
+rm -f "$checkpoints/finished"
+# A session of its own: Ctrl-C then reaches this script alone, which passes it on as SIGUSR1.
+command=(setsid "${launch[@]}" "$config" "log.jsonl=$run_log" "${saving[@]}" "${overrides[@]}")
 # mpirun gives ranks a terminal even where it has none itself.
 [ -t 1 ] || command+=(log.progress=false)
-say "OMP_NUM_THREADS=$OMP_NUM_THREADS ${command[*]}"
+say "OMP_NUM_THREADS=$OMP_NUM_THREADS ${command[*]:1}"
+ask=USR1
 attend "${command[@]}" || {
     rc=$?
     say "run_criteo.sh: training ended with exit status $rc" >&2
     exit $rc
 }
+ask=TERM
+[ ! -d "$checkpoints" ] || touch "$checkpoints/finished"
 
 say
 say "loss            $(logged eval loss)"

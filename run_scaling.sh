@@ -37,18 +37,33 @@ if [ "$weak" = 1 ] && [ -z "$batch" ]; then
     batch=$(sed -n 's/^ *batch_size: *\([0-9]*\).*/\1/p' "$config" | head -n 1)
     [ -n "$batch" ] || { echo "run_scaling.sh: $config has no batch_size on a line of its own; give train.batch_size=N" >&2; exit 2; }
 fi
+# A signal ends the run at hand, which saves a checkpoint where it has a checkpoint.path, and the sweep.
+child=
+stop() {
+    trap 'kill -TERM "$child"' TERM INT
+    if [ -n "$child" ]; then
+        kill -USR1 "$child" 2>/dev/null || true
+        while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
+    fi
+    exit "$1"
+}
+trap 'stop 143' TERM
+trap 'stop 130' INT
 for n in $ranks; do
     case $n in '' | *[!0-9]* | 0) echo "run_scaling.sh: --ranks: found \"$n\", expected numbers from 1" >&2; exit 2 ;; esac
     more=(log.jsonl="$out/ranks_$n.jsonl" log.progress=false)
     if [ "$weak" = 1 ]; then more+=(train.batch_size=$((batch * n))); fi
     echo "== $n ranks" >&2
     # shellcheck disable=SC2086  # MPIRUN is a command with arguments
-    $MPIRUN -n "$n" "$trainer" "$config" ${overrides[@]+"${overrides[@]}"} "${more[@]}" >"$out/ranks_$n.log" 2>&1 || {
+    setsid $MPIRUN -n "$n" "$trainer" "$config" ${overrides[@]+"${overrides[@]}"} "${more[@]}" >"$out/ranks_$n.log" 2>&1 &
+    child=$!
+    wait "$child" || {
         code=$?
         tail -n 5 "$out/ranks_$n.log" >&2
         echo "run_scaling.sh: the run on $n ranks failed with exit status $code; $out/ranks_$n.log has all it said" >&2
         exit 1
     }
+    child=
 done
 $python - "$out" "$weak" $ranks <<'PYTHON'
 import csv, json, sys

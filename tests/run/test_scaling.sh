@@ -19,3 +19,14 @@ if run --ranks two >out.txt 2>&1; then fail "--ranks two is accepted"; fi
 grep -q 'found "two"' out.txt || fail "the message does not name what was found: $(cat out.txt)"
 if run --ranks 1 train.batch_size=none >out.txt 2>&1; then fail "a failing run goes unnoticed"; fi
 grep -q "the run on 1 ranks failed with exit status 1" out.txt || fail "the failing run is not named: $(cat out.txt)"
+# A signal to the sweep has the training save a checkpoint.
+rm -r scaling
+TRAINER=$trainer "$sweep" "$config" --ranks 2 device=cpu eval.every_epoch=false train.epochs=100000 checkpoint.path=ckpt log.every_steps=1 >out.txt 2>&1 &
+pid=$!
+for _ in $(seq 600); do ! grep -qs '"step":5,' scaling/ranks_2.jsonl || break; sleep 0.1; done
+kill -TERM $pid
+code=0
+wait $pid || code=$?
+[ $code = 143 ] || fail "a sweep that was ended has exit status $code: $(cat out.txt)"
+ls ckpt/step_*/manifest.json >/dev/null || fail "no checkpoint: $(cat out.txt scaling/ranks_2.log)"
+grep -q "ended by SIGUSR1" scaling/ranks_2.jsonl || fail "the training was not asked to end: $(tail -n 2 scaling/ranks_2.jsonl)"
