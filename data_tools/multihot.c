@@ -16,6 +16,11 @@
 
 const int dlrm_mlperf_hotness[DLRM_MLPERF_FEATURES] = {3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1};
 
+/* The rows of DLRM-DCNv2's tables: Terabyte's ids, modulo 40,000,000. */
+static const int64_t mlperf_rows[DLRM_MLPERF_FEATURES] = {40000000, 39060, 17295, 7424,     20265,    3,        7122,   1543,  63,
+                                                          40000000, 3067956, 405282, 10,    2209,     11938,    155,    4,     976,
+                                                          14,       40000000, 40000000, 40000000, 590152, 12973, 108,   36};
+
 static const char help_text[] =
     "Makes MLPerf's multi-hot rows (DLRM-DCNv2) of one-hot ones: each id becomes a bag of so many ids, the first\n"
     "of which is the id modulo its table's rows, and the others are random, but the same wherever that id occurs.\n"
@@ -61,7 +66,12 @@ static dlrm_status lists(making *m)
     TRY(dlrm_alloc(2 * (int64_t)n, sizeof *list, "lists", &list));
     dlrm_status st = DLRM_OK;
     if (m->hotness) st = dlrm_parse_list("hotness", m->hotness, 1 << 20, n, list, &n_hotness);
-    if (st == DLRM_OK && m->rows) st = dlrm_parse_list("rows", m->rows, INT32_MAX - 1, n, list + n, &n_rows);
+    if (st == DLRM_OK && m->rows && strcmp(m->rows, "mlperf") == 0) {
+        n_rows = DLRM_MLPERF_FEATURES;
+        memcpy(list + n, mlperf_rows, (size_t)(n < n_rows ? n : n_rows) * sizeof *list);
+    } else if (st == DLRM_OK && m->rows) {
+        st = dlrm_parse_list("rows", m->rows, INT32_MAX - 1, n, list + n, &n_rows);
+    }
     if (st == DLRM_OK && (m->hotness ? n_hotness : DLRM_MLPERF_FEATURES) != n)
         st = FAIL(DLRM_E_USAGE, "--hotness: %s%d values, expected one for each of %d features", m->hotness ? "" : "not given, and MLPerf's are ",
                   m->hotness ? n_hotness : DLRM_MLPERF_FEATURES, n);
@@ -228,7 +238,7 @@ dlrm_status dlrm_multihot_main(int argc, char **argv)
     const dlrm_option options[] = {
         {"out", DLRM_OPT_TEXT, &m.out_path, "DIR", "the folder to make (required)", .min = 0},
         {"hotness", DLRM_OPT_TEXT, &m.hotness, "LIST", "ids of each feature's bags, as 3,2,1 (default: MLPerf's 26, 214 in all)", .min = 0},
-        {"rows", DLRM_OPT_TEXT, &m.rows, "LIST", "rows of each table (default: the cardinality, at most --cap)", .min = 0},
+        {"rows", DLRM_OPT_TEXT, &m.rows, "LIST", "rows of each table, or mlperf (default: the cardinality, at most --cap)", .min = 0},
         {"cap", DLRM_OPT_INT, &m.cap, "N", "default 40000000, MLPerf's", .min = 1, .max = INT32_MAX - 1},
         {"seed", DLRM_OPT_INT, &m.seed, "S", "default 0, MLPerf's", .min = 0, .max = UINT32_MAX},
         {"memory", DLRM_OPT_SIZE, &m.memory, "BYTES", "for random ids, such as 4G (default: half of what is free)", .min = 0},

@@ -606,6 +606,12 @@ class MultiHot(Case):
         self.assertEqual(spec["metadata"], {"dense": "log3"})
         for k, table in enumerate(self.bags(one.cards, MLPERF_HOTNESS, 0)):
             np.testing.assert_array_equal(many.ids[k], table[one.ids[k][:, 0]])
+        self.tool("multihot", "one", "--rows", "mlperf", "--hotness", ",".join(["1"] * 26), "--out", "v2")
+        got, _ = read_split_binary(self.path("v2"), "train")
+        self.assertEqual((sum(got.cards), got.cards[:3], got.cards[9], got.cards[25]), (204184588, [40000000, 39060, 17295], 40000000, 36))
+        self.assertIn("204184588 table rows (MLPerf DLRM-DCNv2: all ids, modulo 40 M)", self.tool("info", "v2").stdout)
+        for k in range(26):
+            np.testing.assert_array_equal(got.ids[k], one.ids[k] % got.cards[k])
         self.tool("convert", "many", "--to", "hugectr_raw", "--out", "raw")
         self.assertEqual(os.path.getsize(self.path("raw/train_data.bin")), 912 * len(one.label))
 
