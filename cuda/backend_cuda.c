@@ -84,7 +84,10 @@ dlrm_status cuda_alloc(dlrm_backend *be, int64_t count, size_t size, const char 
 void cuda_release(dlrm_backend *be, void *p)
 {
     void **at = p;
-    if (*at) cuda_must(cuda_of(be), cudaFree(*at), "freeing memory");
+    if (*at) {
+        cuda_steps_forget(cuda_of(be));
+        cuda_must(cuda_of(be), cudaFree(*at), "freeing memory");
+    }
     *at = NULL;
 }
 
@@ -120,21 +123,28 @@ static void cuda_unpin(dlrm_backend *be, void *p)
 
 const void *cuda_constant_of(const cuda_impl *c, cuda_queue *q, const void *host, size_t bytes)
 {
-    cuda_constant *oldest = &q->constants[0];
+    const bool recording = c->recording && q == &c->compute;
+    cuda_constant *oldest = NULL;
     DLRM_ASSERT(bytes <= q->capacity);
     q->uses++;
     for (int i = 0; i < CONSTANTS; i++) {
         cuda_constant *k = &q->constants[i];
         if (k->bytes == bytes && memcmp(k->host, host, bytes) == 0) {
             k->used = q->uses;
+            k->kept |= recording;
             return k->device;
         }
-        if (k->used < oldest->used) oldest = k;
+        if (!k->kept && (!oldest || k->used < oldest->used)) oldest = k;
     }
+    DLRM_ASSERT(oldest);
     memcpy(oldest->host, host, bytes);
     oldest->bytes = bytes;
     oldest->used = q->uses;
-    cuda_must(c, cudaMemcpyAsync(oldest->device, host, bytes, cudaMemcpyHostToDevice, q->stream), "upload");
+    oldest->kept = recording;
+    if (recording)
+        cuda_upload_aside(c, oldest->device, oldest->host, bytes);
+    else
+        cuda_must(c, cudaMemcpyAsync(oldest->device, host, bytes, cudaMemcpyHostToDevice, q->stream), "upload");
     return oldest->device;
 }
 
@@ -192,6 +202,10 @@ static void settle(cuda_impl *c, int64_t i)
 static void cuda_lap(dlrm_backend *be, dlrm_phase phase)
 {
     cuda_impl *c = cuda_of(be);
+    if (c->recording) {
+        cuda_recorded_lap(c, phase);
+        return;
+    }
     /* the event after the one to be overwritten is measured from it */
     if (c->laps >= LAPS) settle(c, c->laps - LAPS + 1);
     c->lap_phase[c->laps % LAPS] = phase;
@@ -204,6 +218,7 @@ static void cuda_laps(dlrm_backend *be, double *seconds)
     cuda_impl *c = cuda_of(be);
     for (int64_t i = c->laps > LAPS ? c->laps - LAPS + 1 : 1; i < c->laps; i++) settle(c, i);
     memcpy(seconds, c->seconds, sizeof c->seconds);
+    cuda_recorded_laps(c, seconds);
 }
 
 /* --- small ops --- */
@@ -213,8 +228,8 @@ static void cuda_loss(dlrm_backend *be, const dlrm_loss_args *a)
     cuda_impl *c = cuda_of(be);
     DLRM_ASSERT(dlrm_cuda_loss_work(a->cut) <= c->loss_work_size);
     const dlrm_cut *cut = cuda_constant_of(c, &c->compute, a->cut, sizeof *a->cut);
-    cuda_must(c, dlrm_cuda_loss(a->logits, a->labels, a->d_logits, a->scale, c->step, cut, a->cut, c->loss_work, a->loss, c->compute.stream),
-              "loss");
+    cuda_must(c, dlrm_cuda_loss(a->logits, a->labels, a->d_logits, a->scale, c->step, cut, a->cut, c->loss_work,
+                                cuda_loss_place(c, a->loss, a->cut->n_nodes), c->compute.stream), "loss");
 }
 
 static dlrm_status cuda_weights_open(dlrm_backend *be, int64_t n, float **weights)
@@ -238,7 +253,7 @@ static void cuda_weights_changed(dlrm_backend *be)
 static void cuda_dense_update(dlrm_backend *be, const dlrm_dense_update_args *a)
 {
     cuda_impl *c = cuda_of(be);
-    cuda_must(c, cudaMemcpyAsync(&c->step->dense, &a->rule, sizeof a->rule, cudaMemcpyHostToDevice, c->compute.stream), "a rule");
+    cuda_use_dense(c, &a->rule);
     cuda_must(c, dlrm_cuda_dense_update(a->n, a->w, a->g, a->state[0], a->state[1], a->rule.name, a->rule.momentum != 0, c->step,
                                         c->weights_copy, be->act, c->compute.stream), "dense update");
 }
@@ -262,6 +277,7 @@ static void cuda_close(dlrm_backend *be)
     if (!c) return;
     cudaDeviceSynchronize();
     cuda_matmuls_close(be);
+    cuda_steps_close(be);
     dlrm_free(&c->slots);
     cuda_release(be, &c->raw_dense);
     cuda_release(be, &c->weights_copy);
@@ -290,6 +306,8 @@ static const dlrm_backend_ops cuda_ops = {
     .feed_wait = cuda_feed_wait,
     .slot_begin = cuda_slot_begin,
     .slot_end = cuda_slot_end,
+    .step_begin = cuda_step_begin,
+    .step_end = cuda_step_end,
     .linear_forward = cuda_linear_forward,
     .linear_backward = cuda_linear_backward,
     .cross_forward = cuda_cross_forward,
@@ -344,6 +362,7 @@ static dlrm_status open_rest(dlrm_backend *be, const dlrm_backend_args *args)
     dlrm_free(&cut);
     TRY(cuda_alloc(be, c->loss_work_size, sizeof(double), "losses", &c->loss_work));
     TRY(cuda_alloc(be, args->max_batch * args->dense_features, sizeof(float), "dense features", &c->raw_dense));
+    TRY(cuda_steps_open(be));
     return cuda_matmuls_open(be, args);
 }
 
@@ -356,6 +375,7 @@ dlrm_status dlrm_cuda_backend_open(const dlrm_backend_args *args, dlrm_backend *
     c->device = args->device;
     c->pinned = args->pinned;
     c->precision = args->precision;
+    c->seed = args->seed;
     c->operand_bytes = (uint32_t)out->act_bytes;
     cudaError_t code = make_streams_and_events(c);
     dlrm_status st = code == cudaSuccess ? open_rest(out, args) : FAIL(DLRM_E_RUNTIME, "GPU %d: %s", args->device, cudaGetErrorString(code));

@@ -21,8 +21,9 @@ typedef struct nccl_exchange {
     ncclComm_t comm;
     cudaStream_t stream;
     cudaEvent_t ready;
-    cudaEvent_t done[TICKETS]; /* ticket t: done[t % TICKETS] */
+    cudaEvent_t done[2 * TICKETS]; /* ticket t: done[t % TICKETS]; the upper half: in steps that are being recorded */
     _Atomic double since[TICKETS];
+    int recorded;
     _Atomic int64_t started;
     int n_ranges, n_nodes; /* nodes: of this rank */
     dlrm_range range[DLRM_MAX_RANGES];
@@ -98,13 +99,23 @@ static void begin(nccl_exchange *n)
     cuda(n, cudaStreamWaitEvent(n->stream, n->ready, 0), "an event");
 }
 
-static int end(nccl_exchange *n)
+/* From now on the watch awaits what the stream has got so far. */
+static int start_watch(nccl_exchange *n, cudaStream_t stream)
 {
     int64_t t = n->started;
-    cuda(n, cudaEventRecord(n->done[t % TICKETS], n->stream), "an event");
+    cuda(n, cudaEventRecord(n->done[t % TICKETS], stream), "an event");
     n->since[t % TICKETS] = dlrm_now();
     n->started = t + 1;
     return (int)(t % TICKETS);
+}
+
+/* An event in a recording is no more than an order of things in it, and may not be asked about. */
+static int end(nccl_exchange *n)
+{
+    if (!cuda_of(n->be)->recording) return start_watch(n, n->stream);
+    const int ticket = TICKETS + n->recorded++ % TICKETS;
+    cuda(n, cudaEventRecord(n->done[ticket], n->stream), "an event");
+    return ticket;
 }
 
 static void copy(nccl_exchange *n, void *to, const void *from, int64_t bytes)
@@ -199,6 +210,12 @@ static void nccl_finish(dlrm_exchange *x, int ticket)
     cuda(n, cudaStreamWaitEvent(cuda_of(n->be)->compute.stream, n->done[ticket], 0), "an event");
 }
 
+static void nccl_recorded_ran(dlrm_exchange *x)
+{
+    nccl_exchange *n = x->impl;
+    start_watch(n, cuda_of(n->be)->compute.stream);
+}
+
 /* --- one rank: nothing moves --- */
 
 static int alone_blocks_start(dlrm_exchange *x, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
@@ -224,6 +241,11 @@ static void alone_finish(dlrm_exchange *x, int ticket)
     (void)x, (void)ticket;
 }
 
+static void alone_recorded_ran(dlrm_exchange *x)
+{
+    (void)x;
+}
+
 static void alone_close(dlrm_exchange *x)
 {
     (void)x;
@@ -235,6 +257,7 @@ static const dlrm_exchange_ops alone_ops = {
     .gather_start = alone_gather_start,
     .reduce_start = alone_reduce_start,
     .finish = alone_finish,
+    .recorded_ran = alone_recorded_ran,
     .close = alone_close,
 };
 
@@ -252,8 +275,9 @@ static void nccl_close(dlrm_exchange *x)
         pthread_join(n->thread, NULL);
     }
     if (n->stream) cudaStreamSynchronize(n->stream);
+    cuda_steps_forget(cuda_of(n->be)); /* a communicator lives on while recordings have its collectives */
     if (n->comm) ncclCommDestroy(n->comm);
-    for (int i = 0; i < TICKETS; i++)
+    for (int i = 0; i < 2 * TICKETS; i++)
         if (n->done[i]) cudaEventDestroy(n->done[i]);
     if (n->ready) cudaEventDestroy(n->ready);
     if (n->stream) cudaStreamDestroy(n->stream);
@@ -268,6 +292,7 @@ static const dlrm_exchange_ops nccl_ops = {
     .gather_start = nccl_gather_start,
     .reduce_start = nccl_reduce_start,
     .finish = nccl_finish,
+    .recorded_ran = nccl_recorded_ran,
     .close = nccl_close,
 };
 
@@ -292,7 +317,7 @@ static dlrm_status open_stream(nccl_exchange *n)
     cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (code == cudaSuccess) code = cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest);
     if (code == cudaSuccess) code = cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming);
-    for (int i = 0; i < TICKETS && code == cudaSuccess; i++) code = cudaEventCreateWithFlags(&n->done[i], cudaEventDisableTiming);
+    for (int i = 0; i < 2 * TICKETS && code == cudaSuccess; i++) code = cudaEventCreateWithFlags(&n->done[i], cudaEventDisableTiming);
     return code == cudaSuccess ? DLRM_OK : FAIL(DLRM_E_RUNTIME, "GPU %d: %s", cuda_of(n->be)->device, cudaGetErrorString(code));
 }
 

@@ -8,9 +8,10 @@
 
 /* Small tables that kernels read (slots of an interaction, inputs of a lookup, a cut): the same again and again. Each
  * queue keeps those used last, so that in a steady state nothing is uploaded. */
-enum { CONSTANTS = 16 };
+enum { CONSTANTS = 32 };
 typedef struct cuda_constant {
     size_t bytes;
+    bool kept; /* a recorded step reads it */
     uint64_t used;
     void *host, *device; /* [capacity] */
 } cuda_constant;
@@ -25,11 +26,13 @@ typedef struct cuda_queue {
 enum { LAPS = 256 };
 
 typedef struct cuda_matmuls cuda_matmuls;
+typedef struct cuda_steps cuda_steps;
 
 typedef struct cuda_impl {
     int device;
     bool pinned;
     dlrm_dtype precision;
+    uint64_t seed; /* of random roundings */
     uint32_t operand_bytes; /* of an activation */
     cuda_queue compute, feed;
     cudaEvent_t copied;             /* host memory of the batches fed has been read */
@@ -40,6 +43,8 @@ typedef struct cuda_impl {
     void *weights_copy; /* in the activations' dtype; NULL: that is fp32 */
     int64_t n_weights;
     dlrm_cuda_step *step; /* device */
+    bool recording;       /* what is put on the compute queue is noted down, not run */
+    cuda_steps *steps;
     dlrm_cuda_slot *slots; /* [max_slots] host scratch */
     double *loss_work;
     int64_t loss_work_size;
@@ -75,6 +80,25 @@ void cuda_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a);
 void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a);
 void cuda_cross_forward(dlrm_backend *be, const dlrm_cross_forward_args *a);
 void cuda_cross_backward(dlrm_backend *be, const dlrm_cross_backward_args *a);
+
+/* graph.c: training steps */
+dlrm_status cuda_steps_open(dlrm_backend *be) DLRM_MUST_USE;
+void cuda_steps_close(dlrm_backend *be);
+/* Memory that recorded steps use may go: they will not be run again. */
+void cuda_steps_forget(cuda_impl *c);
+dlrm_step_mode cuda_step_begin(dlrm_backend *be, const dlrm_step *step);
+void cuda_step_end(dlrm_backend *be);
+/* The kernels that are enqueued next see these; within a step they are the step's own, and there already. */
+void cuda_use_dense(const cuda_impl *c, const dlrm_rule *rule);
+void cuda_use_embedding(const cuda_impl *c, const dlrm_rule *rule, uint64_t number);
+/* Where the loss op is to put the loss that it should put to `loss`: [nodes]. */
+double *cuda_loss_place(const cuda_impl *c, double *loss, int nodes);
+/* In a step being recorded: a lap of it. */
+void cuda_recorded_lap(const cuda_impl *c, dlrm_phase phase);
+/* Adds the time of recorded steps. */
+void cuda_recorded_laps(const cuda_impl *c, double *seconds);
+/* The upload of a constant while a step is being recorded, of which it is no part. */
+void cuda_upload_aside(const cuda_impl *c, void *to, const void *from_host, size_t bytes);
 
 /* vectors.c: tables and interaction */
 dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s);

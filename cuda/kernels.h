@@ -187,6 +187,10 @@ cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, i
 /* The same of a slice of a table. */
 cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, cudaStream_t stream);
 cudaError_t dlrm_cuda_fill(float *p, int64_t n, float value, cudaStream_t stream);
+/* Copies from the host, at most DLRM_CUDA_STORE bytes, a multiple of 4: they travel with the launch, so the host may
+ * change them at once and nothing waits. */
+enum { DLRM_CUDA_STORE = 256 };
+cudaError_t dlrm_cuda_store(void *to, const void *from_host, size_t bytes, cudaStream_t stream);
 /* Row r of `to` (pitch to_stride) = row r of `from` (pitch from_stride), rounded to nearest; columns beyond `width` of
  * `to`, up to to_stride, are set to 0. */
 cudaError_t dlrm_cuda_convert_rows(const void *from, dlrm_dtype from_type, int64_t from_stride, void *to,

@@ -126,6 +126,24 @@ cudaError_t dlrm_cuda_fill(float *p, int64_t n, float value, cudaStream_t stream
     return cudaGetLastError();
 }
 
+struct store_words {
+    uint32_t v[DLRM_CUDA_STORE / 4];
+};
+
+__global__ void __launch_bounds__(DLRM_CUDA_STORE / 4) store_kernel(uint32_t *to, const store_words from)
+{
+    to[threadIdx.x] = from.v[threadIdx.x];
+}
+
+cudaError_t dlrm_cuda_store(void *to, const void *from_host, size_t bytes, cudaStream_t stream)
+{
+    store_words words = {};
+    if (bytes == 0 || bytes > sizeof words || bytes % 4) return cudaErrorInvalidValue;
+    memcpy(&words, from_host, bytes);
+    store_kernel<<<1, (unsigned)(bytes / 4), 0, stream>>>((uint32_t *)to, words);
+    return cudaGetLastError();
+}
+
 template <class F, class T>
 __global__ void __launch_bounds__(THREADS)
     convert_kernel(const F *from, int64_t from_stride, T *to, int64_t to_stride, int64_t rows, int64_t width)

@@ -150,8 +150,7 @@ void cuda_update(dlrm_backend *be, const dlrm_update_args *a)
     cuda_impl *c = cuda_of(be);
     const shard_work *w = a->shard->work;
     if (a->shard->n_inputs == 0) return;
-    cuda_must(c, cudaMemcpyAsync(&c->step->embedding, &a->rule, sizeof a->rule, cudaMemcpyHostToDevice, c->compute.stream), "a rule");
-    cuda_must(c, cudaMemcpyAsync(&c->step->step, &a->step, sizeof a->step, cudaMemcpyHostToDevice, c->compute.stream), "a step");
+    cuda_use_embedding(c, &a->rule, a->step);
     cuda_must(c, dlrm_cuda_update(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled, be->act,
                                   a->rule.name, a->rule.momentum != 0, c->step, c->compute.stream), "table update");
 }
@@ -172,8 +171,7 @@ void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
     int64_t most_rows = 0;
     for (int t = 0; t < a->shard->n_tables; t++)
         if (a->shard->tables[t].rows > most_rows) most_rows = a->shard->tables[t].rows;
-    cuda_must(c, cudaMemcpyAsync(&c->step->embedding, &a->rule, sizeof a->rule, cudaMemcpyHostToDevice, c->compute.stream), "a rule");
-    cuda_must(c, cudaMemcpyAsync(&c->step->step, &a->step, sizeof a->step, cudaMemcpyHostToDevice, c->compute.stream), "a step");
+    cuda_use_embedding(c, &a->rule, a->step);
     cuda_must(c, dlrm_cuda_rows_update(&w->shard, a->sums, a->marked, most_rows, a->rule.name, a->rule.momentum != 0, c->step,
                                        c->compute.stream), "table update");
 }

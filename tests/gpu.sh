@@ -101,6 +101,11 @@ if wants golden; then
     done
 fi
 wants bits && job "the same bits" "$python" tests/gpu_bits.py "$trainer" --gpus $ranks
+if wants bits; then
+    job "steps as graphs and op by op" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_one_gpu
+    [ "$gpus" = 1 ] || job "the same on two GPUs" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_two_gpus
+    job "times of phases in graphs" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_shares
+fi
 collect
 
 wants bench && alone "times of kernels" "$build/tests/cuda_kernels_bench"

@@ -225,6 +225,22 @@ typedef struct dlrm_table_init_args {
     double scale;                      /* √(1/rows of the table) */
 } dlrm_table_init_args;
 
+/* A training step: what its ops are given that differs from one step to the next. All else that they are given is the same
+ * in all steps of a slot and a B. */
+typedef struct dlrm_step {
+    int slot; /* of its batch */
+    int64_t B;
+    uint64_t number;            /* from 1 */
+    dlrm_rule dense, embedding; /* of its updates */
+    double *loss;               /* where the loss op puts it */
+} dlrm_step;
+
+typedef enum dlrm_step_mode {
+    DLRM_STEP_RUN,    /* the ops run as they are called */
+    DLRM_STEP_RECORD, /* they are noted down, and run at step_end; so do collectives beside them */
+    DLRM_STEP_REPLAY  /* nothing is to be called: what was noted down runs at step_end */
+} dlrm_step_mode;
+
 /* Every op is there in every backend. */
 typedef struct dlrm_backend_ops {
     const char *name;
@@ -239,6 +255,10 @@ typedef struct dlrm_backend_ops {
     void (*feed_wait)(dlrm_backend *); /* returns when no copy out of fed host memory runs any more */
     void (*slot_begin)(dlrm_backend *, int slot);
     void (*slot_end)(dlrm_backend *, int slot);
+    /* A step's ops, from lookup to dense_update, may stand between these two, within slot_begin and slot_end; laps begin with
+     * one of nothing. The mode says what to do; the results are the same. Releasing memory ends what is noted down. */
+    dlrm_step_mode (*step_begin)(dlrm_backend *, const dlrm_step *);
+    void (*step_end)(dlrm_backend *);
     void (*linear_forward)(dlrm_backend *, const dlrm_linear_forward_args *);
     void (*linear_backward)(dlrm_backend *, const dlrm_linear_backward_args *);
     void (*cross_forward)(dlrm_backend *, const dlrm_cross_forward_args *);

@@ -15,6 +15,8 @@ typedef struct dlrm_exchange_ops {
     /* One of the ranges given at opening; nodes: [this rank's nodes][stride], the total ends in node 0. Returns a ticket. */
     int (*reduce_start)(dlrm_exchange *, int range, float *nodes);
     void (*finish)(dlrm_exchange *, int ticket);
+    /* The backend has just run a step that it recorded, collectives included: to be watched like one of them. */
+    void (*recorded_ran)(dlrm_exchange *);
     void (*close)(dlrm_exchange *);
 } dlrm_exchange_ops;
 

@@ -17,6 +17,7 @@ typedef struct dlrm_stage {
     dlrm_cut cut;
     void *dense;          /* [max_own, dense_features] */
     float *labels;        /* [max_own] */
+    int64_t recorded_sent; /* bytes that the step recorded for this stage sends */
 } dlrm_stage;
 
 /* The parts of the parameters, and the replicated tables, whose gradients are complete, and reduced, at different times. */

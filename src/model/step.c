@@ -123,24 +123,40 @@ static int backward(dlrm_model *m)
     return sums;
 }
 
-void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rate, double *loss)
+static void ops_of_step(dlrm_model *m, const dlrm_step *step)
 {
     dlrm_backend *be = m->be;
     dlrm_params *p = &m->params;
-    m->updates++;
-    dlrm_rule sparse = dlrm_optimizer_rule(&m->cfg->optimizer.embedding, embedding_rate, m->updates, true);
-    dlrm_dense_update_args dense = {.n = p->size, .w = p->w, .g = p->g, .state = {p->state[0], p->state[1]},
-                                    .rule = dlrm_optimizer_rule(&m->cfg->optimizer.dense, rate, m->updates, false)};
+    dlrm_dense_update_args dense = {.n = p->size, .w = p->w, .g = p->g, .state = {p->state[0], p->state[1]}, .rule = step->dense};
     be->ops->lap(be, DLRM_PHASES);
-    begin(m, stage);
     forward(m, be->ops->lap);
-    loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : features_gradient(m), loss);
+    loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : features_gradient(m), step->loss);
     int sums = backward(m);
-    dlrm_embedding_update(be, &m->emb, &m->exchange, m->at->B, stage, &sparse, m->updates);
+    dlrm_embedding_update(be, &m->emb, &m->exchange, step->B, step->slot, &step->embedding, (int64_t)step->number);
     be->ops->lap(be, DLRM_PHASE_UPDATE);
     m->exchange.ops->finish(&m->exchange, sums);
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);
     be->ops->dense_update(be, &dense);
-    be->ops->slot_end(be, stage);
     be->ops->lap(be, DLRM_PHASE_UPDATE);
+}
+
+void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rate, double *loss)
+{
+    dlrm_backend *be = m->be;
+    dlrm_stage *s = &m->stages[stage];
+    m->updates++;
+    const dlrm_step step = {.slot = stage, .B = s->B, .number = (uint64_t)m->updates, .loss = loss,
+                            .dense = dlrm_optimizer_rule(&m->cfg->optimizer.dense, rate, m->updates, false),
+                            .embedding = dlrm_optimizer_rule(&m->cfg->optimizer.embedding, embedding_rate, m->updates, true)};
+    const int64_t sent = m->comm->bytes_sent;
+    be->ops->lap(be, DLRM_PHASES);
+    begin(m, stage);
+    be->ops->lap(be, DLRM_PHASE_LOOKUP); /* its ids were being sorted */
+    const dlrm_step_mode mode = be->ops->step_begin(be, &step);
+    if (mode != DLRM_STEP_REPLAY) ops_of_step(m, &step);
+    be->ops->step_end(be);
+    if (mode == DLRM_STEP_RECORD) s->recorded_sent = m->comm->bytes_sent - sent;
+    if (mode == DLRM_STEP_REPLAY) m->comm->bytes_sent += s->recorded_sent;
+    if (mode != DLRM_STEP_RUN) m->exchange.ops->recorded_ran(&m->exchange);
+    be->ops->slot_end(be, stage);
 }

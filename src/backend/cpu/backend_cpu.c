@@ -65,6 +65,17 @@ static void cpu_slot(dlrm_backend *be, int slot)
     (void)be, (void)slot;
 }
 
+static dlrm_step_mode cpu_step_begin(dlrm_backend *be, const dlrm_step *step)
+{
+    (void)be, (void)step;
+    return DLRM_STEP_RUN;
+}
+
+static void cpu_step_end(dlrm_backend *be)
+{
+    (void)be;
+}
+
 static dlrm_status cpu_weights_open(dlrm_backend *be, int64_t n, float **weights)
 {
     (void)be;
@@ -116,6 +127,8 @@ static const dlrm_backend_ops cpu_ops = {
     .feed_wait = cpu_feed_wait,
     .slot_begin = cpu_slot,
     .slot_end = cpu_slot,
+    .step_begin = cpu_step_begin,
+    .step_end = cpu_step_end,
     .linear_forward = cpu_linear_forward,
     .linear_backward = cpu_linear_backward,
     .cross_forward = cpu_cross_forward,
