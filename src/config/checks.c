@@ -109,6 +109,8 @@ static dlrm_status check_data(const dlrm_config *cfg)
         return dlrm_config_fail(cfg, "model.tables",
                                 "found \"from_dataset\", but data.format: %s has no data description that "
                                 "could say; expected a list", dlrm_format_text(cfg->data.format));
+    if (synthetic && cfg->data.shuffle)
+        return dlrm_config_fail(cfg, "data.shuffle", "found true, expected false: synthetic rows are drawn one by one and come in no order");
     return check_row_formats(cfg);
 }
 

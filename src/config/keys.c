@@ -284,8 +284,9 @@ static const dlrm_key config_keys[] = {
     NAME("data.dense_type", data.dense_type, "auto", dense_types,
          "What the dense values of mlperf_bin and hugectr_raw are: int32 counts x, which stand for ln(x + 1), or float32, "
          "used as they are. auto: as the values look; an error where that is not clear."),
-    BOOL("data.shuffle", data.shuffle, "false", "Another order of the training rows in every epoch.",
-         .missing = NOT_BUILT),
+    BOOL("data.shuffle", data.shuffle, "false",
+         "Another order of the training rows in every epoch, by blocks and within a window (docs/data.md). Synthetic rows "
+         "come in no order: false."),
     NAME("data.index_check", data.index_check, "error", index_checks,
          "An id outside its table: error stops the run; clamp takes row 0 and counts it in the log; modulo takes the id "
          "modulo the table's rows (a negative one stops the run)."),

@@ -1,4 +1,5 @@
 /* Datasets: which source, how many rows, and how a batch is cut over ranks. */
+#include "data/shuffle.h"
 #include "data/source.h"
 
 #include "base/mem.h"
@@ -11,13 +12,59 @@ dlrm_epoch dlrm_epoch_of(const dlrm_dataset *d, const dlrm_reader_args *args)
     return (dlrm_epoch){rows, rows / args->batch_size + (rows % args->batch_size != 0)};
 }
 
+/* A rank's own samples of a batch of `size`. */
+static int64_t own_of(const dlrm_reader_args *a, int64_t size, int64_t *begin)
+{
+    int64_t own;
+    dlrm_cut_samples(size, a->rank, a->ranks, a->deterministic, a->chunks, begin, &own);
+    return own;
+}
+
 int64_t dlrm_epoch_own(const dlrm_dataset *d, const dlrm_reader_args *a)
 {
-    dlrm_epoch epoch = dlrm_epoch_of(d, a);
-    int64_t full = epoch.rows / a->batch_size, begin, own, last;
-    dlrm_cut_samples(a->batch_size, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &own);
-    dlrm_cut_samples(epoch.rows % a->batch_size, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &last);
-    return full * own + last;
+    int64_t rows = dlrm_epoch_of(d, a).rows, begin;
+    return rows / a->batch_size * own_of(a, a->batch_size, &begin) + own_of(a, rows % a->batch_size, &begin);
+}
+
+int64_t dlrm_epoch_most_own(const dlrm_dataset *d, const dlrm_reader_args *a)
+{
+    int64_t begin, full = own_of(a, a->batch_size, &begin), last = own_of(a, dlrm_epoch_of(d, a).rows % a->batch_size, &begin);
+    return full > last ? full : last;
+}
+
+/* Of full batches, and of the last one. */
+static void lanes_of(const dlrm_dataset *d, const dlrm_reader_args *a, int *first, int *end)
+{
+    int64_t rows = dlrm_epoch_of(d, a).rows, size[2] = {rows < a->batch_size ? 0 : a->batch_size, rows % a->batch_size};
+    for (int k = 0; k < 2; k++) {
+        int64_t begin, own = own_of(a, size[k], &begin);
+        dlrm_shuffle_lanes(size[k], begin, own, &first[k], &end[k]);
+    }
+}
+
+void dlrm_epoch_lanes(const dlrm_dataset *d, const dlrm_reader_args *a, int *first, int *end)
+{
+    int from[2], to[2];
+    lanes_of(d, a, from, to);
+    bool both = from[0] < to[0] && from[1] < to[1];
+    int one = from[0] < to[0] ? 0 : 1;
+    *first = both && from[1] < from[0] ? from[1] : from[both ? 0 : one];
+    *end = both && to[1] > to[0] ? to[1] : to[both ? 0 : one];
+}
+
+/* Of a lane that the last batch alone needs, the last window. */
+int64_t dlrm_epoch_lane_rows(const dlrm_dataset *d, const dlrm_reader_args *a)
+{
+    int from[2], to[2], first, end;
+    int64_t n = 0;
+    lanes_of(d, a, from, to);
+    dlrm_epoch_lanes(d, a, &first, &end);
+    for (int k = first; k < end; k++) {
+        int64_t rows = dlrm_shuffle_lane_rows(dlrm_epoch_of(d, a).rows, a->batch_size, k);
+        bool always = k >= from[0] && k < to[0];
+        n += always || rows < DLRM_SHUFFLE_WINDOW ? rows : DLRM_SHUFFLE_WINDOW;
+    }
+    return n;
 }
 
 /* The files under the hotness that config and description say together. */
@@ -55,6 +102,7 @@ dlrm_status dlrm_dataset_open(const dlrm_config *cfg, const dlrm_model_spec *spe
     TRY(dlrm_alloc(1, sizeof *d, "a dataset", &d));
     d->spec = spec;
     d->check = cfg->data.index_check;
+    d->seed = (uint64_t)cfg->train.seed;
     if (files) {
         d->source = &dlrm_split_binary_source;
         TRY_TO(fail, st, settle_files(d, files));

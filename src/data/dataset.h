@@ -18,7 +18,8 @@ typedef struct dlrm_ids {
 } dlrm_ids;
 
 typedef struct dlrm_batch {
-    int64_t first_row;   /* of the split */
+    int64_t epoch;       /* from 0 */
+    int64_t first_row;   /* of the split; of the epoch's order where rows are shuffled */
     int64_t size;        /* B: samples of the global batch; the last one of a split may be short */
     int64_t begin, own;  /* this rank's samples are [begin, begin+own) */
     float *dense;        /* [own][dense_features] */
@@ -39,6 +40,7 @@ typedef struct dlrm_reader_args {
     int64_t max_rows;        /* 0: all; else the first so many rows are one epoch */
     int64_t first_batch;     /* start here (resume); counted over epochs */
     int64_t epochs;          /* 0: endless */
+    bool shuffle;            /* rows in another order each epoch (data/shuffle.h); not with synthetic data */
     bool deterministic;      /* cut of the batch over ranks: dlrm_cut_samples */
     int chunks;
     int rank, ranks;

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -20,12 +19,12 @@ static bool raise_file_limit(void)
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-dlrm_status dlrm_file_open(const char *path, int *fd)
+dlrm_status dlrm_file_open(const char *path, bool in_order, int *fd)
 {
     *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0 && errno == EMFILE && raise_file_limit()) *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
-    posix_fadvise(*fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    posix_fadvise(*fd, 0, 0, in_order ? POSIX_FADV_SEQUENTIAL : POSIX_FADV_RANDOM);
     return DLRM_OK;
 }
 

@@ -1,11 +1,12 @@
 /* Data files: opening, exact reads, and finding them by name. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
 
-/* For reading from front to back; raises the soft limit on open files where that is too low. */
-dlrm_status dlrm_file_open(const char *path, int *fd) DLRM_MUST_USE;
+/* For reading in order, from front to back, or not; raises the soft limit on open files where that is too low. */
+dlrm_status dlrm_file_open(const char *path, bool in_order, int *fd) DLRM_MUST_USE;
 void dlrm_file_close(int *fd); /* -1: not open */
 /* Exactly so many bytes, which are added to *count. */
 dlrm_status dlrm_file_read(const char *path, int fd, int64_t at, int64_t bytes, void *out, int64_t *count) DLRM_MUST_USE;

@@ -75,19 +75,10 @@ static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *a
     return used;
 }
 
-/* The most samples of a batch that this rank owns: a short last batch can be cut so that it has one more. */
-static int64_t max_own(const dlrm_reader_args *a, int64_t last)
-{
-    int64_t begin, of_full, of_last;
-    dlrm_cut_samples(a->batch_size, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &of_full);
-    dlrm_cut_samples(last, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &of_last);
-    return of_full > of_last ? of_full : of_last;
-}
-
 /* How many slots, and how large. */
 static void plan_memory(dlrm_reader *r)
 {
-    r->slot_bytes = lay_out(r, max_own(&r->args, r->epoch.rows % r->args.batch_size), NULL, NULL);
+    r->slot_bytes = lay_out(r, dlrm_epoch_most_own(r->d, &r->args), NULL, NULL);
     r->held = r->d->source->packs ? 2 : 1;
     r->n_slots = MIN_SLOTS + r->held - 1;
     int64_t most = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE) / KEPT_SHARE;
@@ -102,13 +93,13 @@ int64_t dlrm_dataset_reader_memory(const dlrm_dataset *d, const dlrm_reader_args
 {
     dlrm_reader r = {.d = d, .args = *args, .epoch = dlrm_epoch_of(d, args)};
     plan_memory(&r);
-    return r.n_slots * (r.slot_bytes + (int64_t)sizeof(slot));
+    return r.n_slots * (r.slot_bytes + (int64_t)sizeof(slot)) + (args->shuffle ? d->source->shuffle_memory(d, args) : 0);
 }
 
 static dlrm_status take_memory(dlrm_reader *r)
 {
     int n_inputs = r->d->spec->n_inputs;
-    int64_t own = max_own(&r->args, r->epoch.rows % r->args.batch_size);
+    int64_t own = dlrm_epoch_most_own(r->d, &r->args);
     plan_memory(r);
     TRY(dlrm_alloc(r->n_slots, sizeof *r->slots, "the batches read ahead", &r->slots));
     for (int i = 0; i < r->n_slots; i++) {
@@ -137,6 +128,7 @@ static void fill(dlrm_reader *r, slot *s, int64_t number)
     const dlrm_reader_args *a = &r->args;
     dlrm_batch *b = &s->batch;
     if (s->kept) return;
+    b->epoch = number / r->epoch.batches;
     b->first_row = number % r->epoch.batches * a->batch_size;
     b->size = r->epoch.rows - b->first_row < a->batch_size ? r->epoch.rows - b->first_row : a->batch_size;
     dlrm_cut_samples(b->size, a->rank, a->ranks, a->deterministic, a->chunks, &b->begin, &b->own);
@@ -213,7 +205,7 @@ static dlrm_status set_up(dlrm_reader *r, const dlrm_reader_args *args)
 dlrm_status dlrm_reader_open(dlrm_dataset *d, const dlrm_reader_args *args, dlrm_reader **out)
 {
     *out = NULL;
-    DLRM_ASSERT(d->rows[args->split] > 0 && args->batch_size > 0);
+    DLRM_ASSERT(d->rows[args->split] > 0 && args->batch_size > 0 && (!args->shuffle || d->source->shuffle_memory));
     dlrm_reader *r;
     TRY(dlrm_alloc(1, sizeof *r, "a reader", &r));
     r->d = d;

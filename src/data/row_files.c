@@ -196,7 +196,7 @@ static dlrm_status open_records(opening *o, const dlrm_names *names, const choic
         int64_t bytes = 0, rows = 0;
         int fd;
         TRY(make_path(o->cfg, names->v[files->v[p]], "", &s->files[p]));
-        TRY(dlrm_file_open(s->files[p], &fd));
+        TRY(dlrm_file_open(s->files[p], true, &fd));
         dlrm_status st = file_bytes(s->files[p], fd, &bytes);
         if (st == DLRM_OK) st = dlrm_record_rows(l, s->files[p], bytes, &rows);
         if (st == DLRM_OK) st = inspect(o, s->files[p], fd, rows);
@@ -289,7 +289,7 @@ static dlrm_status open_arrays(opening *o, const dlrm_names *names, const choice
             int fd = -1, file = 3 * p + kind;
             st = make_path(o->cfg, names->v[days->v[p]], array_suffix[kind == SPARSE && o->f->multi_hot ? MULTI_HOT : kind], &s->files[file]);
             if (kind == DENSE && o->spec->dense_features == 0) continue;
-            if (st == DLRM_OK) st = dlrm_file_open(s->files[file], &fd);
+            if (st == DLRM_OK) st = dlrm_file_open(s->files[file], true, &fd);
             if (st == DLRM_OK) st = open_file_of_day(o, s, p, kind, fd, arrays);
             dlrm_file_close(&fd);
         }

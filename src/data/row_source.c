@@ -7,6 +7,7 @@
 #include "data/convert.h"
 #include "data/file.h"
 #include "data/pack.h"
+#include "data/shelf.h"
 #include "data/source.h"
 
 enum { BLOCK_BYTES = 256 << 10 };
@@ -22,6 +23,9 @@ typedef struct row_reader {
     char *raw;          /* [block_rows] of the widest strip */
     char *column;       /* [block_rows] ids of one feature, out of a row of all */
     uint32_t *ids;      /* [block_rows][largest hotness] */
+    bool shuffled;
+    dlrm_shuffle order;
+    dlrm_shelf *shelves; /* [n_strips] where rows are shuffled */
     dlrm_batch *b;      /* being filled */
     int64_t at, n;      /* own samples [at, at+n) are at hand */
     int64_t *bytes;
@@ -59,9 +63,22 @@ static dlrm_status read_rows(row_reader *r, int strip, int64_t row, int64_t n, c
     return DLRM_OK;
 }
 
+typedef struct run_of {
+    row_reader *r;
+    int strip;
+} run_of;
+
+static dlrm_status read_run(void *ctx, int64_t row, int64_t n, void *out)
+{
+    const run_of *run = ctx;
+    return read_rows(run->r, run->strip, row, n, out);
+}
+
 /* The rows at hand. */
 static dlrm_status read_strip(row_reader *r, int strip, void *out)
 {
+    run_of run = {r, strip};
+    if (r->shuffled) return dlrm_shelf_take(&r->shelves[strip], &r->order, r->b->begin + r->at, r->n, read_run, &run, out);
     return read_rows(r, strip, r->b->first_row + r->b->begin + r->at, r->n, out);
 }
 
@@ -70,7 +87,8 @@ static dlrm_status read_strip(row_reader *r, int strip, void *out)
 /* Where the i-th sample at hand comes from: file and row, for messages. */
 static const char *origin(const row_reader *r, int strip, int64_t i, int64_t *row)
 {
-    int p = dlrm_row_part(r->split, r->b->first_row + r->b->begin + r->at + i, row);
+    const int64_t sample = r->b->begin + r->at + i;
+    int p = dlrm_row_part(r->split, r->shuffled ? dlrm_shuffle_row(&r->order, sample) : r->b->first_row + sample, row);
     return r->split->files[r->split->strips[strip].parts[p].file];
 }
 
@@ -221,6 +239,7 @@ static dlrm_status fill_batch(void *state, dlrm_batch *b, int64_t *bytes)
     row_reader *r = state;
     r->b = b;
     r->bytes = bytes;
+    if (r->shuffled) dlrm_shuffle_plan(&r->order, b->epoch, b->first_row, b->size, b->begin, b->own);
     for (r->at = 0; r->at < b->own; r->at += r->n) {
         r->n = b->own - r->at < r->block_rows ? b->own - r->at : r->block_rows;
         TRY(r->files->records ? take_records(r) : take_arrays(r));
@@ -233,7 +252,10 @@ static void close_reader(void **state)
     row_reader *r = *state;
     if (!r) return;
     for (int k = 0; r->fds && k < r->split->n_files; k++) dlrm_file_close(&r->fds[k]);
+    for (int k = 0; r->shelves && k < r->split->n_strips; k++) dlrm_shelf_close(&r->shelves[k]);
+    dlrm_shuffle_close(&r->order);
     dlrm_pack_close(&r->pack);
+    dlrm_free(&r->shelves);
     dlrm_free(&r->fds);
     dlrm_free(&r->raw);
     dlrm_free(&r->column);
@@ -249,9 +271,32 @@ static dlrm_status open_files(row_reader *r)
     for (int t = 0; t < s->n_strips; t++)
         for (int p = 0; p < s->n_parts; p++) {
             int file = s->strips[t].parts[p].file;
-            if (s->strips[t].columns > 0 && r->fds[file] < 0) TRY(dlrm_file_open(s->files[file], &r->fds[file]));
+            if (s->strips[t].columns > 0 && r->fds[file] < 0) TRY(dlrm_file_open(s->files[file], !r->shuffled, &r->fds[file]));
         }
     return DLRM_OK;
+}
+
+static dlrm_status open_shelves(row_reader *r, const dlrm_dataset *d, const dlrm_reader_args *args)
+{
+    int first, end;
+    r->shuffled = true;
+    dlrm_epoch_lanes(d, args, &first, &end);
+    TRY(dlrm_shuffle_open(dlrm_epoch_of(d, args).rows, args->batch_size, d->seed, dlrm_epoch_most_own(d, args), &r->order));
+    TRY(dlrm_alloc(r->split->n_strips, sizeof *r->shelves, "shuffled rows", &r->shelves));
+    for (int t = 0; t < r->split->n_strips; t++)
+        TRY(dlrm_shelf_open(&r->order, first, end, dlrm_strip_row_bytes(&r->split->strips[t]), &r->shelves[t]));
+    return DLRM_OK;
+}
+
+static int64_t shuffle_memory(const dlrm_dataset *d, const dlrm_reader_args *args)
+{
+    const dlrm_row_split *s = &d->row_files.split[args->split];
+    int64_t rows = dlrm_epoch_of(d, args).rows, bytes = dlrm_shuffle_memory(rows, args->batch_size, dlrm_epoch_most_own(d, args));
+    int first, end;
+    dlrm_epoch_lanes(d, args, &first, &end);
+    for (int t = 0; t < s->n_strips; t++)
+        bytes += dlrm_shelf_memory(rows, args->batch_size, first, end, dlrm_strip_row_bytes(&s->strips[t]));
+    return bytes;
 }
 
 static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *args, void **state)
@@ -271,6 +316,7 @@ static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *ar
     TRY(dlrm_alloc(r->block_rows, (size_t)widest, "a read buffer", &r->raw));
     TRY(dlrm_alloc(r->block_rows, sizeof(int64_t), "a read buffer", &r->column));
     TRY(dlrm_alloc(r->block_rows * hottest, sizeof *r->ids, "a read buffer", &r->ids));
+    if (args->shuffle) TRY(open_shelves(r, d, args));
     return open_files(r);
 }
 
@@ -282,7 +328,7 @@ static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
     for (int t = 0; t < s->n_strips; t++)
         for (int p = 0; p < s->n_parts; p++)
             bytes += (__int128)(s->first_row[p + 1] - s->first_row[p]) * s->strips[t].columns * (int64_t)dlrm_elem_size(s->strips[t].parts[p].elem);
-    return (int64_t)(bytes * dlrm_epoch_own(d, args) / all);
+    return (int64_t)(bytes * (args->shuffle ? dlrm_epoch_lane_rows(d, args) : dlrm_epoch_own(d, args)) / all);
 }
 
 const dlrm_source_ops dlrm_row_source = {
@@ -290,6 +336,7 @@ const dlrm_source_ops dlrm_row_source = {
     .fill = fill_batch,
     .close = close_reader,
     .epoch_bytes = epoch_bytes,
+    .shuffle_memory = shuffle_memory,
     .packs = true,
     .keeps = false,
 };

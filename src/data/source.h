@@ -12,6 +12,7 @@ typedef struct dlrm_source_ops {
     dlrm_status (*fill)(void *state, dlrm_batch *b, int64_t *bytes);
     void (*close)(void **state); /* copes with half-built and NULL */
     int64_t (*epoch_bytes)(const dlrm_dataset *d, const dlrm_reader_args *args);
+    int64_t (*shuffle_memory)(const dlrm_dataset *d, const dlrm_reader_args *args); /* of rows in memory while shuffled; NULL: cannot */
     bool packs; /* fills labels, dense and packed (pack.h) for own samples, and no inputs; else inputs, and not packed */
     bool keeps; /* batches are dear to make again: a reader may keep a whole epoch */
 } dlrm_source_ops;
@@ -23,6 +24,7 @@ struct dlrm_dataset {
     dlrm_feature_spec files;   /* split_binary: the caller's, but for rows and `categorical`, which is our own */
     dlrm_row_files row_files;  /* of a row format */
     dlrm_index_check check;
+    uint64_t seed;
     struct dlrm_synthetic *synthetic;
 };
 
@@ -33,8 +35,12 @@ typedef struct dlrm_epoch {
     int64_t rows, batches;
 } dlrm_epoch;
 dlrm_epoch dlrm_epoch_of(const dlrm_dataset *d, const dlrm_reader_args *args);
-/* Samples of an epoch that are a rank's own. */
+/* Samples of an epoch that are a rank's own; of a batch, at most: a short last one can be cut so that it has one more. */
 int64_t dlrm_epoch_own(const dlrm_dataset *d, const dlrm_reader_args *args);
+int64_t dlrm_epoch_most_own(const dlrm_dataset *d, const dlrm_reader_args *args);
+/* Lanes that a rank's own samples are in (data/shuffle.h), and the rows that are read for them in an epoch. */
+void dlrm_epoch_lanes(const dlrm_dataset *d, const dlrm_reader_args *args, int *first, int *end);
+int64_t dlrm_epoch_lane_rows(const dlrm_dataset *d, const dlrm_reader_args *args);
 
 dlrm_status dlrm_synthetic_make(const dlrm_config *cfg, const dlrm_model_spec *spec, struct dlrm_synthetic **out)
     DLRM_MUST_USE;

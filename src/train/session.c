@@ -87,6 +87,7 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
                                        .rank = s->comm->rank, .ranks = R, .wanted = s->wanted_by + (int64_t)s->comm->rank * J,
                                        .wanted_by = s->wanted_by, .own_only = s->own_only};
     s->eval_args = s->train_args;
+    s->train_args.shuffle = cfg->data.shuffle;
     s->eval_args.split = DLRM_TEST_SPLIT;
     s->eval_args.batch_size = s->eval_batch;
     s->eval_args.max_rows = cfg->eval.max_samples;

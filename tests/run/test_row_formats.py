@@ -96,6 +96,63 @@ class SameRows(RowTest):
             np.testing.assert_array_equal(np.load(self.path("got.npy")), want[rows])
 
 
+class Shuffled(RowTest):
+    """data.shuffle: one order for all formats and any number of ranks, another in each epoch."""
+
+    def test_same_order(self):
+        train, test = self.make()
+        want, plain = self.outcome(1, "data.shuffle=true"), self.outcome(1)
+        self.assertNotEqual(want[0][0], plain[0][0])
+        self.assertNotEqual(want[0], self.outcome(1, "data.shuffle=true", "train.seed=2")[0])
+        write_records(self.path("counts", "day_train.bin"), train)
+        write_records(self.path("counts", "day_test.bin"), test)
+        write_day(self.path("days"), "day_0", train.part(0, 61), "<i4")
+        write_day(self.path("days"), "day_1", train.part(61, 120), "<i8")
+        write_day(self.path("days"), "day_2", test)
+        for ranks, more in ((2, ()), (3, ()), (4, ()), (1, ("data.format=mlperf_bin", "data.path=counts")), (3, ("data.format=mlperf_bin", "data.path=counts")),
+                            (2, ("data.format=npy", "data.path=days")), (4, ("data.format=npy", "data.path=days"))):
+            with self.subTest(ranks=ranks, more=more):
+                self.assertEqual(self.outcome(ranks, "data.shuffle=true", *more), want)
+
+    def test_epochs(self):
+        """Without updates the mean loss over an epoch is that of all its rows, in whatever order."""
+        self.make(train=128)
+        losses = []
+        for shuffle in ("true", "false"):
+            self.succeed(2, "config.yaml", "train.epochs=3", "data.shuffle=" + shuffle, "optimizer.dense={name: sgd, learning_rate: 1.0e-30}",
+                         "optimizer.embedding={name: sgd, learning_rate: 1.0e-30}")
+            losses.append(np.array([e["loss"] for e in fixture.events(self.path("run.jsonl"), "step")]).reshape(3, 8))
+        np.testing.assert_allclose(losses[0].mean(1), losses[1].mean(1), rtol=1e-6)
+        for a, b in ((0, 1), (0, 2), (1, 2)):
+            self.assertFalse(np.any(losses[0][a] == losses[0][b]))
+            self.assertTrue(np.all(losses[1][a] == losses[1][b]))
+
+    def test_bad_row(self):
+        rows = self.make(train=3000)[0]
+        rows.ids[2][2222, 0] = 70001
+        write_records(self.path("counts", "day_train.bin"), rows)
+        self.refuse(3, 1, r"^counts/day_train\.bin: row 2222: id 70001 is outside \[0, 70000\) of table page", "config.yaml", "data.shuffle=true",
+                    "data.format=mlperf_bin", "data.path=counts")
+
+    def test_bytes(self):
+        """Whole lanes: every row is read once by one rank; and what --check says."""
+        train, test = self.make(train=6400)
+        write_records(self.path("counts", "day_train.bin"), train)
+        write_records(self.path("counts", "day_test.bin"), test)
+        for ranks in (1, 2, 4):
+            self.succeed(ranks, "config.yaml", "data.shuffle=true", "data.format=mlperf_bin", "data.path=counts", "train.batch_size=128",
+                         "log.every_steps=0", "eval.every_epoch=false")
+            start, end = (fixture.events(self.path("run.jsonl"), kind)[0] for kind in ("start", "end"))
+            for s, e in zip(start["per_rank"], end["per_rank"]):
+                self.assertEqual((s["file_bytes"], e["file_bytes"]), (6400 // ranks * 32, 6400 // ranks * 32))
+                memory = max(s["memory_bytes"], 4 << 20)  # as test_work.py has it
+                self.assertLessEqual(abs(e["peak_bytes"] - memory), 0.05 * memory + (2 << 20))
+
+    def test_synthetic(self):
+        self.write("config.yaml", fixture.SYNTHETIC)
+        self.refuse(1, 1, r"data\.shuffle: found true, expected false: synthetic rows", "config.yaml", "data.shuffle=true")
+
+
 class Work(RowTest):
     """A rank reads the rows of its own samples alone, sends ids in as few bytes as they need, and --check knows it."""
 

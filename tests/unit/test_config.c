@@ -305,7 +305,6 @@ static void test_refused_overrides(void **state)
          "parallel.column_slice_threshold: found \"5\": not available in this build"},
         {"parallel.device_embedding_elements=5",
          "parallel.device_embedding_elements: found \"5\": not available in this build"},
-        {"data.shuffle=true", "data.shuffle: found \"true\": not available in this build"},
         {"log.tensorboard=tb", "log.tensorboard: found \"tb\": not available in this build"},
         {"log.mlperf=m", "log.mlperf: found \"m\": not available in this build"},
     };
