@@ -5,7 +5,11 @@
  * reads the training split in global batches, on one rank that wants every feature. With `--make DTYPE MEBIBYTES` after
  * FOLDER it first writes one: 26 features of one id (DTYPE: int8 … int64), 13 dense values in fp16, labels in int8. Best of
  * several passes each, alternating; the files should fit the page cache. GB are 1e9 bytes of files, seconds those of the
- * processor, so that it counts for one core and other work does little harm. */
+ * processor, so that it counts for one core and other work does little harm.
+ *
+ *   bench_reader CONFIG.yaml [key.path=value ...]
+ *
+ * reads whatever the trainer would be given (row formats, shuffled rows), without the comparison. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,18 +180,64 @@ static dlrm_status run(const char *folder, int64_t batch)
     return st;
 }
 
+/* The best of several epochs' rates. */
+static dlrm_status best_of(dlrm_dataset *d, const dlrm_reader_args *args)
+{
+    double best = 0;
+    for (int k = 0; k < PASSES; k++) {
+        int64_t bytes;
+        double seconds;
+        TRY(batched(d, args, &seconds, &bytes));
+        const double rate = 1e-9 * (double)bytes / seconds;
+        if (rate > best) best = rate;
+    }
+    printf("reader %.2f GB/s a core\n", best);
+    return DLRM_OK;
+}
+
+static dlrm_status run_config(const char *path, int n_overrides, char **overrides)
+{
+    dlrm_config cfg;
+    dlrm_feature_spec files = {0};
+    dlrm_model_spec spec;
+    dlrm_dataset *d;
+    bool *wanted;
+    TRY(dlrm_config_load(path, n_overrides, overrides, &cfg));
+    const dlrm_feature_spec *described = cfg.data.format == DLRM_SPLIT_BINARY ? &files : NULL;
+    if (described) TRY(dlrm_feature_spec_load(cfg.data.path, &files));
+    TRY(dlrm_model_spec_resolve(&cfg, described, &spec));
+    TRY(dlrm_dataset_open(&cfg, &spec, described, &d));
+    TRY(dlrm_alloc(spec.n_inputs, sizeof *wanted, "inputs", &wanted));
+    for (int j = 0; j < spec.n_inputs; j++) wanted[j] = true;
+    const dlrm_reader_args args = {.split = DLRM_TRAIN_SPLIT, .batch_size = cfg.train.batch_size, .epochs = 1, .ranks = 1, .wanted = wanted,
+                                   .wanted_by = wanted, .shuffle = cfg.data.shuffle};
+    dlrm_status st = best_of(d, &args);
+    dlrm_free(&wanted);
+    dlrm_dataset_close(&d);
+    dlrm_model_spec_clear(&spec);
+    dlrm_feature_spec_clear(&files);
+    dlrm_config_clear(&cfg);
+    return st;
+}
+
+static dlrm_status finish(dlrm_status st)
+{
+    if (st != DLRM_OK) fprintf(stderr, "%s\n", dlrm_error_message());
+    return st;
+}
+
 int main(int argc, char **argv)
 {
+    const size_t length = argc > 1 ? strlen(argv[1]) : 0;
+    if (length > 5 && !strcmp(argv[1] + length - 5, ".yaml")) return finish(run_config(argv[1], argc - 2, argv + 2));
     const char *folder = argc > 1 ? argv[1] : NULL;
     const bool makes = argc > 4 && !strcmp(argv[2], "--make");
     const char *batch = argc == (makes ? 6 : 3) ? argv[argc - 1] : "65536";
     const int64_t samples = atoll(batch);
     if (!folder || samples < 1 || (makes && strncmp(argv[3], "int", 3))) {
-        fprintf(stderr, "usage: %s FOLDER [--make int8|int16|int32|int64 MEBIBYTES] [BATCH]\n", argv[0]);
+        fprintf(stderr, "usage: %s FOLDER [--make int8|int16|int32|int64 MEBIBYTES] [BATCH]\n       %s CONFIG.yaml [key.path=value ...]\n", argv[0], argv[0]);
         return DLRM_E_USAGE;
     }
     dlrm_status st = makes ? make(folder, argv[3], atoll(argv[4])) : DLRM_OK;
-    if (st == DLRM_OK) st = run(folder, samples);
-    if (st != DLRM_OK) fprintf(stderr, "%s\n", dlrm_error_message());
-    return st;
+    return finish(st == DLRM_OK ? run(folder, samples) : st);
 }

@@ -46,7 +46,7 @@ typedef struct dlrm_reader_args {
     int rank, ranks;
     const bool *wanted;      /* [n_inputs]: ids needed here */
     const bool *wanted_by;   /* [ranks][n_inputs]: by each rank; row formats need it until the reader is closed */
-    const bool *own_only;    /* [n_inputs] or NULL: of those, the ids of the own samples alone; not for row formats */
+    const bool *own_only;    /* [n_inputs] or NULL: of those, the ids of the own samples alone */
 } dlrm_reader_args;
 
 /* Opens and cross-checks the files, or sets up the generator (synthetic). files: the description of split_binary, else

@@ -64,29 +64,54 @@ void dlrm_unpack_ids(const void *restrict in, int64_t n, int width, uint32_t *re
     }
 }
 
-dlrm_status dlrm_pack_open(const dlrm_model_spec *spec, int ranks, const bool *wanted_by, dlrm_pack *p)
+dlrm_pack_args dlrm_pack_args_of(const dlrm_model_spec *spec, const dlrm_reader_args *a)
 {
-    const int J = spec->n_inputs;
+    return (dlrm_pack_args){.spec = spec, .ranks = a->ranks, .rank = a->rank, .wanted_by = a->wanted_by, .own_only = a->own_only};
+}
+
+static int64_t input_bytes(const dlrm_model_spec *spec, int j)
+{
+    return (int64_t)spec->inputs[j].hotness * dlrm_pack_width(spec->tables[spec->inputs[j].table].rows);
+}
+
+/* Is input j in the block for rank r: among all ranks' ids, or (`own`) among those that a rank keeps to itself? */
+static bool in_block(const dlrm_pack_args *a, int r, int j, bool own)
+{
+    const bool keeps = a->own_only && a->own_only[j];
+    return a->wanted_by[(int64_t)r * a->spec->n_inputs + j] && keeps == own && (!own || r == a->rank);
+}
+
+static dlrm_status make_items(const dlrm_pack_args *a, dlrm_pack *p)
+{
+    const int J = a->spec->n_inputs;
     int64_t at = 0;
-    *p = (dlrm_pack){.ranks = ranks};
-    for (int64_t k = 0; k < (int64_t)ranks * J; k++) p->n_items += wanted_by[k];
-    TRY(dlrm_alloc(p->n_items, sizeof *p->items, "the exchange of ids", &p->items));
-    TRY(dlrm_alloc(ranks + 1, sizeof *p->rank_at, "the exchange of ids", &p->rank_at));
-    TRY(dlrm_alloc(p->n_items, sizeof *p->of_input, "the exchange of ids", &p->of_input));
-    TRY(dlrm_alloc(J + 1, sizeof *p->input_at, "the exchange of ids", &p->input_at));
     int n = 0;
-    for (int r = 0; r < ranks; r++) {
-        for (int j = 0; j < J; j++) {
-            if (!wanted_by[(int64_t)r * J + j]) continue;
-            const dlrm_input *in = &spec->inputs[j];
-            int width = dlrm_pack_width(spec->tables[in->table].rows);
-            p->items[n++] = (dlrm_pack_item){.rank = r, .input = j, .width = width, .at = at};
-            at += (int64_t)in->hotness * width;
+    TRY(dlrm_alloc(p->n_items, sizeof *p->items, "the exchange of ids", &p->items));
+    TRY(dlrm_alloc(a->ranks + 1, sizeof *p->rank_at, "the exchange of ids", &p->rank_at));
+    for (int r = 0; r < a->ranks; r++) {
+        for (int k = 0; k < 2 * J; k++) {
+            const int j = k % J;
+            if (!in_block(a, r, j, k >= J)) continue;
+            p->items[n++] = (dlrm_pack_item){.rank = r, .input = j, .width = dlrm_pack_width(a->spec->tables[a->spec->inputs[j].table].rows), .at = at};
+            at += input_bytes(a->spec, j);
+            if (r == a->rank && k < J) p->received += input_bytes(a->spec, j);
         }
         p->rank_at[r + 1] = at;
     }
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_pack_open(const dlrm_pack_args *a, dlrm_pack *p)
+{
+    const int J = a->spec->n_inputs;
+    *p = (dlrm_pack){.ranks = a->ranks, .rank = a->rank};
+    for (int r = 0; r < a->ranks; r++)
+        for (int j = 0; j < J; j++) p->n_items += in_block(a, r, j, false) || in_block(a, r, j, true);
+    TRY(make_items(a, p));
+    TRY(dlrm_alloc(p->n_items, sizeof *p->of_input, "the exchange of ids", &p->of_input));
+    TRY(dlrm_alloc(J + 1, sizeof *p->input_at, "the exchange of ids", &p->input_at));
     for (int j = 0, k = 0; j < J; j++) {
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < p->n_items; i++)
             if (p->items[i].input == j) p->of_input[k++] = i;
         p->input_at[j + 1] = k;
     }
@@ -101,12 +126,11 @@ void dlrm_pack_close(dlrm_pack *p)
     dlrm_free(&p->input_at);
 }
 
-int64_t dlrm_pack_sample_bytes(const dlrm_model_spec *spec, int first, int end, const bool *wanted_by)
+int64_t dlrm_pack_sample_bytes(const dlrm_pack_args *a, int first, int end)
 {
     int64_t bytes = 0;
     for (int r = first; r < end; r++)
-        for (int j = 0; j < spec->n_inputs; j++)
-            if (wanted_by[(int64_t)r * spec->n_inputs + j])
-                bytes += (int64_t)spec->inputs[j].hotness * dlrm_pack_width(spec->tables[spec->inputs[j].table].rows);
+        for (int j = 0; j < a->spec->n_inputs; j++)
+            if (in_block(a, r, j, false) || in_block(a, r, j, true)) bytes += input_bytes(a->spec, j);
     return bytes;
 }

@@ -61,7 +61,8 @@ static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *a
     PLACE(b->labels, own);
     PLACE(b->dense, own * spec->dense_features);
     if (r->d->source->packs) {
-        const int64_t bytes = own * dlrm_pack_sample_bytes(spec, 0, r->args.ranks, r->args.wanted_by);
+        const dlrm_pack_args packs = dlrm_pack_args_of(spec, &r->args);
+        const int64_t bytes = own * dlrm_pack_sample_bytes(&packs, 0, r->args.ranks);
         if (at) b->packed = at + used;
         return used + (bytes + 63) / 64 * 64;
     }

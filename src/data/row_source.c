@@ -312,7 +312,8 @@ static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *ar
     }
     for (int j = 0; j < d->spec->n_inputs; j++) hottest = d->spec->inputs[j].hotness > hottest ? d->spec->inputs[j].hotness : hottest;
     r->block_rows = widest < BLOCK_BYTES ? BLOCK_BYTES / widest : 1;
-    TRY(dlrm_pack_open(d->spec, args->ranks, args->wanted_by, &r->pack));
+    const dlrm_pack_args packs = dlrm_pack_args_of(d->spec, args);
+    TRY(dlrm_pack_open(&packs, &r->pack));
     TRY(dlrm_alloc(r->block_rows, (size_t)widest, "a read buffer", &r->raw));
     TRY(dlrm_alloc(r->block_rows, sizeof(int64_t), "a read buffer", &r->column));
     TRY(dlrm_alloc(r->block_rows * hottest, sizeof *r->ids, "a read buffer", &r->ids));

@@ -22,35 +22,48 @@ struct dlrm_id_exchange {
     bool in_flight;
 };
 
-/* Of all inputs that a rank wants. */
-static int64_t ids_per_sample(const dlrm_model_spec *spec, const bool *wanted)
+/* Samples of a batch whose ids of input j a rank gets, at most. */
+static int64_t most_samples(const dlrm_reader_args *a, int j)
+{
+    int64_t begin, own = a->batch_size;
+    if (a->own_only && a->own_only[j]) {
+        dlrm_cut_samples(a->batch_size, a->rank, a->ranks, a->deterministic, a->chunks, &begin, &own);
+        own++; /* a short batch can be cut so that it has one more */
+    }
+    return a->wanted[j] ? own : 0;
+}
+
+static int64_t id_bytes(const dlrm_model_spec *spec, const dlrm_reader_args *a)
 {
     int64_t n = 0;
-    for (int j = 0; j < spec->n_inputs; j++) n += wanted[j] ? spec->inputs[j].hotness : 0;
-    return n;
+    for (int j = 0; j < spec->n_inputs; j++) n += most_samples(a, j) * spec->inputs[j].hotness;
+    return n * (int64_t)sizeof(uint32_t);
 }
 
 static int64_t recv_bytes(const dlrm_model_spec *spec, const dlrm_reader_args *a)
 {
-    return a->batch_size * dlrm_pack_sample_bytes(spec, a->rank, a->rank + 1, a->wanted_by);
+    const dlrm_pack_args packs = dlrm_pack_args_of(spec, a);
+    return (a->batch_size + 1) * dlrm_pack_sample_bytes(&packs, a->rank, a->rank + 1);
 }
 
 int64_t dlrm_id_exchange_memory(const dlrm_model_spec *spec, const dlrm_reader_args *a)
 {
-    return recv_bytes(spec, a) + a->batch_size * ids_per_sample(spec, a->wanted) * (int64_t)sizeof(uint32_t);
+    return recv_bytes(spec, a) + id_bytes(spec, a);
 }
 
 int64_t dlrm_id_exchange_sample_bytes(const dlrm_model_spec *spec, const dlrm_reader_args *a)
 {
-    return dlrm_pack_sample_bytes(spec, 0, a->ranks, a->wanted_by) - dlrm_pack_sample_bytes(spec, a->rank, a->rank + 1, a->wanted_by);
+    const dlrm_pack_args packs = dlrm_pack_args_of(spec, a);
+    return dlrm_pack_sample_bytes(&packs, 0, a->ranks) - dlrm_pack_sample_bytes(&packs, a->rank, a->rank + 1);
 }
 
 static dlrm_status set_up(dlrm_id_exchange *x)
 {
     const dlrm_reader_args *a = &x->args;
     int64_t at = 0;
-    x->id_bytes = a->batch_size * ids_per_sample(x->spec, a->wanted) * (int64_t)sizeof *x->ids;
-    TRY(dlrm_pack_open(x->spec, a->ranks, a->wanted_by, &x->pack));
+    const dlrm_pack_args packs = dlrm_pack_args_of(x->spec, a);
+    x->id_bytes = id_bytes(x->spec, a);
+    TRY(dlrm_pack_open(&packs, &x->pack));
     TRY(dlrm_alloc(a->ranks + 1, sizeof *x->send_at, "the exchange of ids", &x->send_at));
     TRY(dlrm_alloc(a->ranks + 1, sizeof *x->recv_at, "the exchange of ids", &x->recv_at));
     TRY(dlrm_alloc(a->ranks + 1, sizeof *x->sample_at, "the exchange of ids", &x->sample_at));
@@ -60,7 +73,7 @@ static dlrm_status set_up(dlrm_id_exchange *x)
     for (int j = 0; j < x->spec->n_inputs; j++) {
         if (!a->wanted[j]) continue;
         x->inputs[j].ids = x->ids + at;
-        at += a->batch_size * x->spec->inputs[j].hotness;
+        at += most_samples(a, j) * x->spec->inputs[j].hotness;
     }
     return DLRM_OK;
 }
@@ -101,13 +114,13 @@ void dlrm_id_exchange_start(dlrm_id_exchange *x, const dlrm_batch *b)
 {
     const dlrm_reader_args *a = &x->args;
     const int me = a->rank;
-    const int64_t mine = x->pack.rank_at[me + 1] - x->pack.rank_at[me]; /* bytes of a sample */
+    const int64_t kept = x->pack.rank_at[me + 1] - x->pack.rank_at[me]; /* bytes of a sample */
     DLRM_ASSERT(!x->in_flight && b->packed);
     for (int p = 0; p < a->ranks; p++) {
         int64_t own;
         dlrm_cut_samples(b->size, p, a->ranks, a->deterministic, a->chunks, &x->sample_at[p], &own);
         x->sample_at[p + 1] = x->sample_at[p] + own;
-        x->recv_at[p + 1] = x->recv_at[p] + own * mine;
+        x->recv_at[p + 1] = x->recv_at[p] + own * (p == me ? kept : x->pack.received);
         x->send_at[p + 1] = b->own * x->pack.rank_at[p + 1];
     }
     x->sent = b;
@@ -128,12 +141,15 @@ const dlrm_batch *dlrm_id_exchange_finish(dlrm_id_exchange *x)
         if (item->rank != a->rank) continue;
         dlrm_ids *in = &x->inputs[item->input];
         const int64_t hotness = x->spec->inputs[item->input].hotness;
-        for (int p = 0; p < a->ranks; p++) {
+        const bool own_only = a->own_only && a->own_only[item->input];
+        in->first = own_only ? x->batch.begin : 0;
+        in->samples = own_only ? x->batch.own : x->batch.size;
+        in->count = in->samples * hotness;
+        for (int p = own_only ? a->rank : 0; p < (own_only ? a->rank + 1 : a->ranks); p++) {
             const int64_t first = x->sample_at[p], own = x->sample_at[p + 1] - first;
-            dlrm_unpack_ids(x->recv + x->recv_at[p] + own * (item->at - before), own * hotness, item->width, in->ids + first * hotness);
+            dlrm_unpack_ids(x->recv + x->recv_at[p] + own * (item->at - before), own * hotness, item->width,
+                            in->ids + (first - in->first) * hotness);
         }
-        in->samples = x->batch.size;
-        in->count = x->batch.size * hotness;
     }
     x->batch.inputs = x->inputs;
     return &x->batch;

@@ -1,5 +1,6 @@
 /* The exchange of ids of row formats: each rank has read the ids of all inputs for its own samples (dlrm_batch.packed) and
- * gets, for the inputs that it wants, those of all samples of the batch. It runs in the background from start to finish.
+ * gets, for the inputs that it wants, those of all samples of the batch (of some inputs only its own, which go
+ * nowhere). It runs in the background from start to finish.
  * Ids travel in as few bytes as their tables need (data/pack.h), and come in the order of the samples, so the batch is
  * the same on any number of ranks. */
 #pragma once

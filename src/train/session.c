@@ -54,15 +54,15 @@ static dlrm_status open_data(dlrm_session *s)
     return DLRM_OK;
 }
 
-/* Which inputs' ids each rank needs, and of which those of its own samples alone: of replicated tables, unless the data comes
- * in rows (then all are exchanged) or updates must see the whole batch. */
+/* Which inputs' ids each rank needs, and of which those of its own samples alone: of replicated tables, unless updates must see
+ * the whole batch. */
 static void choose_inputs(dlrm_session *s)
 {
     const int J = s->spec.n_inputs;
     for (int j = 0; j < J; j++) {
         const bool replicated = dlrm_placement_replicates(&s->place, j);
         for (int p = 0; p < s->comm->ranks; p++) s->wanted_by[(int64_t)p * J + j] = replicated || dlrm_placement_wants(&s->place, j, p);
-        s->own_only[j] = replicated && !s->cfg.train.deterministic && !dlrm_dataset_exchanges(s->data);
+        s->own_only[j] = replicated && !s->cfg.train.deterministic;
     }
 }
 

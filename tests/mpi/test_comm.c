@@ -70,7 +70,28 @@ static int64_t block_bytes(int p, int q, int round)
     return round == 2 ? 100000 * (p + 1) + 3 * q : 1 + 7 * p + q;
 }
 
-static void check_alltoallv(dlrm_comm *c)
+static void exchange(dlrm_comm *c, bool background, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
+{
+    int64_t at[65] = {0};
+    char from[64], to[64];
+    if (!background) {
+        dlrm_comm_alltoallv(c, send, send_at, recv, recv_at);
+        return;
+    }
+    for (int p = 0; p < c->ranks; p++) {
+        from[p] = (char)(c->rank + p);
+        at[p + 1] = at[p] + 1;
+    }
+    int64_t sent = c->bytes_sent;
+    dlrm_comm_alltoallv_start(c, send, send_at, recv, recv_at);
+    sent += c->bytes_sent - sent;
+    dlrm_comm_alltoallv(c, from, at, to, at); /* other traffic, of the same kind, meanwhile */
+    for (int p = 0; p < c->ranks; p++) CHECK(c, to[p] == (char)(c->rank + p), "from %d: %d", p, to[p]);
+    dlrm_comm_alltoallv_finish(c);
+    c->bytes_sent = sent;
+}
+
+static void check_alltoallv(dlrm_comm *c, bool background)
 {
     int64_t send_at[65] = {0}, recv_at[65] = {0};
     for (int round = 0; round < 4; round++) {
@@ -87,7 +108,7 @@ static void check_alltoallv(dlrm_comm *c)
                 send[i] = (unsigned char)(c->rank * 31 + p * 17 + (i - send_at[p]) * 3 + 1);
         recv[recv_at[c->ranks]] = 99;
         int64_t sent = c->bytes_sent, to_others = send_at[c->ranks] - (send_at[c->rank + 1] - send_at[c->rank]);
-        dlrm_comm_alltoallv(c, send, send_at, recv, recv_at);
+        exchange(c, background, send, send_at, recv, recv_at);
         CHECK(c, c->bytes_sent - sent == to_others, "%lld bytes counted", (long long)(c->bytes_sent - sent));
         for (int p = 0; p < c->ranks; p++)
             for (int64_t i = recv_at[p]; i < recv_at[p + 1]; i++)
@@ -194,7 +215,8 @@ int main(int argc, char **argv)
     check_agree(&c);
     check_small(&c);
     check_pulse(&c);
-    check_alltoallv(&c);
+    check_alltoallv(&c, false);
+    check_alltoallv(&c, true);
     check_allgatherv(&c);
     check_reduce(&c, true);
     check_reduce(&c, false);

@@ -76,8 +76,11 @@ class SameRows(RowTest):
         train, test = self.make()
         write_records(self.path("counts", "day_train.bin"), train)
         write_records(self.path("counts", "day_test.bin"), test)
-        want = self.outcome(3, "train.deterministic=false")
-        self.same(want, 3, "train.deterministic=false", "data.format=mlperf_bin", "data.path=counts")
+        for more in (), ("parallel.data_parallel_threshold=20000",):  # user and item on every rank: ids of own samples alone
+            want = self.outcome(3, "train.deterministic=false", *more)
+            self.same(want, 3, "train.deterministic=false", "data.format=mlperf_bin", "data.path=counts", *more)
+        want = self.outcome(1, *more)
+        self.same(want, 4, "data.format=mlperf_bin", "data.path=counts", *more)
         for more in (["train.deterministic=false"], []):  # ids of replicated tables come for all samples, not for the rank's own
             replicated = ["parallel.data_parallel_threshold=1e6"] + more
             self.same(self.outcome(3, *replicated), 3, *replicated, "data.format=mlperf_bin", "data.path=counts")
@@ -181,6 +184,11 @@ class Work(RowTest):
             self.succeed(2, "config.yaml", "parallel.strategy=basic", *more)  # user and page on rank 0, item on rank 1
             sent.append([r["sent_bytes_per_step"] for r in fixture.events(self.path("run.jsonl"), "end")[0]["per_rank"]])
         self.assertEqual([b - a for a, b in zip(*sent)], [8 * 2, 8 * (1 + 3 + 1)])
+        sent = []
+        for more in ((), ("data.format=mlperf_bin", "data.path=counts")):  # item is on both ranks, and its ids stay where they were read
+            self.succeed(2, "config.yaml", "parallel.strategy=basic", "train.deterministic=false", "parallel.data_parallel_threshold=20000", *more)
+            sent.append([r["sent_bytes_per_step"] for r in fixture.events(self.path("run.jsonl"), "end")[0]["per_rank"]])
+        self.assertEqual(sum(b - a for a, b in zip(*sent)), 8 * 3)  # page alone has an owner
 
 
 class RecordTraps(RowTest):
