@@ -27,7 +27,7 @@ SCHEDULE = "optimizer.schedule={warmup_steps: 6, decay_start_step: 15, decay_ste
 
 
 def checkpoints(folder):
-    return sorted(name for name in os.listdir(folder) if name.startswith("step_"))
+    return sorted(name for name in os.listdir(folder) if name.startswith("step_")) if os.path.isdir(folder) else []
 
 
 def leftovers(folder):
@@ -173,6 +173,25 @@ class Resume(CheckpointTest):
         done = self.succeed(2, "config.yaml", *args)
         self.assertIn("resumed from ckpt/step_000000003", done.stdout)
         self.assertIn("checkpoint.init_from is not read", done.stdout)
+
+
+class Placements(CheckpointTest):
+    """Tables of 50, 30 and 40 rows of 4: saved under one placement, gone on with under another."""
+    PLACEMENTS = [(3, ["parallel.strategy=basic"]), (2, ["parallel.data_parallel_threshold=130"]), (4, ["parallel.data_parallel_threshold=1000"]),
+                  (1, [])]
+
+    def test_bits(self):
+        """Each placement takes over from the one before."""
+        self.make_data()
+        args = [DETERMINISTIC, "optimizer.embedding={name: rowwise_adagrad, learning_rate: 0.1}", "train.epochs=2", "checkpoint.keep=20"]
+        self.succeed(2, "config.yaml", "checkpoint.path=straight", *args)
+        for i, (ranks, placement) in enumerate(self.PLACEMENTS):
+            self.succeed(ranks, "config.yaml", "checkpoint.path=ckpt", "train.steps=%d" % (2 + 2 * i), *placement, *args)
+        self.succeed(2, "config.yaml", "checkpoint.path=ckpt", *args)
+        last, straight = (read_checkpoint(self.path(folder, "step_000000016")) for folder in ("ckpt", "straight"))
+        self.assertEqual(sorted(last), sorted(straight))
+        for name in straight:
+            np.testing.assert_array_equal(last[name], straight[name], name)
 
 
 class When(CheckpointTest):
