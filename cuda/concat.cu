@@ -28,8 +28,8 @@ __device__ __forceinline__ sample_range samples_of_block(int64_t b)
     return {begin, begin + SAMPLES < b ? begin + SAMPLES : b};
 }
 
-/* Copies V columns at c between a slot and the out row, either way. */
-template <int V, class E, bool FORWARD>
+/* Copies V columns at c between a slot, of type S, and the out row, either way. */
+template <int V, class E, class S, bool FORWARD>
 __device__ __forceinline__ void copy_columns(const dlrm_cuda_interact &a, const dlrm_cuda_slot &v, int c, int out_c,
                                              bool masked)
 {
@@ -38,15 +38,15 @@ __device__ __forceinline__ void copy_columns(const dlrm_cuda_interact &a, const 
 #pragma unroll 4
     for (int64_t s = r.begin; s < r.end; s++) {
         if constexpr (FORWARD) {
-            store_vec((E *)a.out + s * a.out_stride + out_c, load_vec<V>((const E *)v.data + s * v.stride + c));
+            store_vec((E *)a.out + s * a.out_stride + out_c, load_vec<V>((const S *)v.data + s * v.stride + c));
         } else {
             vec<V> x = load_vec<V>((const E *)a.d_out + s * a.out_stride + out_c);
             if (masked) {
-                const vec<V> y = load_vec<V>((const E *)v.data + s * v.stride + c);
+                const vec<V> y = load_vec<V>((const S *)v.data + s * v.stride + c);
 #pragma unroll
                 for (int k = 0; k < V; k++) x.v[k] = y.v[k] > 0 ? x.v[k] : 0;
             }
-            store_vec((E *)v.grad + s * v.grad_stride + c, x);
+            store_vec((S *)v.grad + s * v.grad_stride + c, x);
         }
     }
 }
@@ -60,7 +60,7 @@ template <int V, class E> __device__ __forceinline__ void clear_columns(const dl
 
 /* --- cat: thread x has columns [x V, x V + V) of out --- */
 
-template <int V, class E, bool FORWARD>
+template <int V, class E, class W, bool FORWARD>
 __global__ void __launch_bounds__(THREADS) cat_kernel(const dlrm_cuda_interact a)
 {
     const int c = (blockIdx.y * THREADS + threadIdx.x) * V;
@@ -70,7 +70,10 @@ __global__ void __launch_bounds__(THREADS) cat_kernel(const dlrm_cuda_interact a
     }
     const int i = slot_at(a.slots, 0, a.n_slots, c);
     const dlrm_cuda_slot v = a.slots[i];
-    copy_columns<V, E, FORWARD>(a, v, c - v.column, c, i == 0 && a.slot0_is_relu);
+    if (i == 0)
+        copy_columns<V, E, E, FORWARD>(a, v, c - v.column, c, a.slot0_is_relu);
+    else
+        copy_columns<V, E, W, FORWARD>(a, v, c - v.column, c, false);
 }
 
 /* --- pool (design.md section 5): x = slots 1 …, of width w; out j = mean of x[begin … end) --- */
@@ -86,13 +89,13 @@ __host__ __device__ static pooling pooling_of(const dlrm_cuda_interact &a, int64
 }
 
 /* Thread x has out x; those behind the windows have slot 0's columns and the row's end. */
-template <class E>
+template <class E, class W>
 __global__ void __launch_bounds__(THREADS) pool_forward_kernel(const dlrm_cuda_interact a, const pooling p)
 {
     const int j = blockIdx.y * THREADS + threadIdx.x;
     if (j >= p.n) {
         if (j < a.out_width)
-            copy_columns<1, E, true>(a, a.slots[0], (int)(j - p.n), j, false);
+            copy_columns<1, E, E, true>(a, a.slots[0], (int)(j - p.n), j, false);
         else if (j < a.out_stride)
             clear_columns<1, E>(a, j);
         return;
@@ -105,7 +108,7 @@ __global__ void __launch_bounds__(THREADS) pool_forward_kernel(const dlrm_cuda_i
     if (end - v.column <= v.width) { /* the window lies in one slot */
 #pragma unroll 4
         for (int64_t s = r.begin; s < r.end; s++) {
-            const E *x = (const E *)v.data + s * v.stride + (begin - v.column);
+            const W *x = (const W *)v.data + s * v.stride + (begin - v.column);
             float sum = 0;
             for (int i = 0; i < end - begin; i++) sum += to_float(x[i]);
             ((E *)a.out)[s * a.out_stride + j] = from_float<E>(sum / (float)(end - begin));
@@ -116,7 +119,7 @@ __global__ void __launch_bounds__(THREADS) pool_forward_kernel(const dlrm_cuda_i
         float sum = 0;
         for (int i = begin, slot = first; i < end; i++) {
             while (i - a.slots[slot].column >= a.slots[slot].width) slot++;
-            sum += to_float(((const E *)a.slots[slot].data)[s * a.slots[slot].stride + (i - a.slots[slot].column)]);
+            sum += to_float(((const W *)a.slots[slot].data)[s * a.slots[slot].stride + (i - a.slots[slot].column)]);
         }
         ((E *)a.out)[s * a.out_stride + j] = from_float<E>(sum / (float)(end - begin));
     }
@@ -129,13 +132,13 @@ __device__ __forceinline__ float window_size(const dlrm_cuda_interact &a, const 
 }
 
 /* Thread x has elements [x V, x V + V) of x; those behind have slot 0's. Each element takes its window's gradient. */
-template <int V, class E>
+template <int V, class E, class W>
 __global__ void __launch_bounds__(THREADS) pool_backward_kernel(const dlrm_cuda_interact a, const pooling p)
 {
     const int64_t c = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * V;
     if (c >= p.w) {
         for (int64_t k = c - p.w; k < c - p.w + V && k < a.slots[0].width; k++)
-            copy_columns<1, E, false>(a, a.slots[0], (int)k, (int)(p.n + k), a.slot0_is_relu);
+            copy_columns<1, E, E, false>(a, a.slots[0], (int)k, (int)(p.n + k), a.slot0_is_relu);
         return;
     }
     const dlrm_cuda_slot v = a.slots[slot_at(a.slots, 1, a.n_slots, (int)c)];
@@ -154,7 +157,7 @@ __global__ void __launch_bounds__(THREADS) pool_backward_kernel(const dlrm_cuda_
         vec<V> g;
 #pragma unroll
         for (int k = 0; k < V; k++) g.v[k] = to_float(d_out[window[k]]) / size[k];
-        store_vec((E *)v.grad + s * v.grad_stride + (c - v.column), g);
+        store_vec((W *)v.grad + s * v.grad_stride + (c - v.column), g);
     }
 }
 
@@ -163,10 +166,10 @@ __global__ void __launch_bounds__(THREADS) pool_backward_kernel(const dlrm_cuda_
 /* All slots from `first` on can be moved four elements at a time. */
 static bool four_at_once(const dlrm_cuda_interact *a, int first)
 {
-    const size_t bytes = 4 * dlrm_dtype_bytes(a->type);
     bool yes = true;
     for (int i = first; i < a->n_slots; i++) {
         const dlrm_cuda_slot *v = &a->host_slots[i];
+        const size_t bytes = 4 * dlrm_dtype_bytes(i == 0 ? a->type : a->wire);
         yes &= v->width % 4 == 0 && v->stride % 4 == 0 && v->grad_stride % 4 == 0 && aligned_to(v->data, bytes) &&
                aligned_to(v->grad, bytes);
     }
@@ -183,29 +186,29 @@ static dim3 grid_for(const dlrm_cuda_interact *a, int64_t threads)
     return dim3((unsigned)ceil_div(a->b, SAMPLES), (unsigned)ceil_div(threads, THREADS));
 }
 
-template <class E> static void cat_forward(const dlrm_cuda_interact *a, cudaStream_t stream)
+template <class E, class W> static void cat_forward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
     if (four_at_once(a, 0) && out_four_at_once(a, a->out))
-        cat_kernel<4, E, true><<<grid_for(a, a->out_stride / 4), THREADS, 0, stream>>>(*a);
+        cat_kernel<4, E, W, true><<<grid_for(a, a->out_stride / 4), THREADS, 0, stream>>>(*a);
     else
-        cat_kernel<1, E, true><<<grid_for(a, a->out_stride), THREADS, 0, stream>>>(*a);
+        cat_kernel<1, E, W, true><<<grid_for(a, a->out_stride), THREADS, 0, stream>>>(*a);
 }
 
-template <class E> static void cat_backward(const dlrm_cuda_interact *a, cudaStream_t stream)
+template <class E, class W> static void cat_backward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
     if (four_at_once(a, 0) && out_four_at_once(a, a->d_out))
-        cat_kernel<4, E, false><<<grid_for(a, a->out_width / 4), THREADS, 0, stream>>>(*a);
+        cat_kernel<4, E, W, false><<<grid_for(a, a->out_width / 4), THREADS, 0, stream>>>(*a);
     else
-        cat_kernel<1, E, false><<<grid_for(a, a->out_width), THREADS, 0, stream>>>(*a);
+        cat_kernel<1, E, W, false><<<grid_for(a, a->out_width), THREADS, 0, stream>>>(*a);
 }
 
-template <class E> static void pool_backward(const dlrm_cuda_interact *a, const pooling &p, cudaStream_t stream)
+template <class E, class W> static void pool_backward(const dlrm_cuda_interact *a, const pooling &p, cudaStream_t stream)
 {
     const int64_t elements = p.w + a->host_slots[0].width;
     if (four_at_once(a, 1))
-        pool_backward_kernel<4, E><<<grid_for(a, ceil_div(elements, 4)), THREADS, 0, stream>>>(*a, p);
+        pool_backward_kernel<4, E, W><<<grid_for(a, ceil_div(elements, 4)), THREADS, 0, stream>>>(*a, p);
     else
-        pool_backward_kernel<1, E><<<grid_for(a, elements), THREADS, 0, stream>>>(*a, p);
+        pool_backward_kernel<1, E, W><<<grid_for(a, elements), THREADS, 0, stream>>>(*a, p);
 }
 
 static pooling pooling_of_slots(const dlrm_cuda_interact *a)
@@ -219,9 +222,11 @@ cudaError_t concat_forward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
     if (a->kind == DLRM_POOL) {
         const pooling p = pooling_of_slots(a);
-        WITH_TYPE(a->type, E, (pool_forward_kernel<E><<<grid_for(a, a->out_stride), THREADS, 0, stream>>>(*a, p)));
+        WITH_TYPE(a->type, E,
+                  WITH_TYPE(a->wire, W,
+                            (pool_forward_kernel<E, W><<<grid_for(a, a->out_stride), THREADS, 0, stream>>>(*a, p))));
     } else {
-        WITH_TYPE(a->type, E, cat_forward<E>(a, stream));
+        WITH_TYPE(a->type, E, WITH_TYPE(a->wire, W, (cat_forward<E, W>(a, stream))));
     }
     return cudaGetLastError();
 }
@@ -230,9 +235,9 @@ cudaError_t concat_backward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
     if (a->kind == DLRM_POOL) {
         const pooling p = pooling_of_slots(a);
-        WITH_TYPE(a->type, E, pool_backward<E>(a, p, stream));
+        WITH_TYPE(a->type, E, WITH_TYPE(a->wire, W, (pool_backward<E, W>(a, p, stream))));
     } else {
-        WITH_TYPE(a->type, E, cat_backward<E>(a, stream));
+        WITH_TYPE(a->type, E, WITH_TYPE(a->wire, W, (cat_backward<E, W>(a, stream))));
     }
     return cudaGetLastError();
 }

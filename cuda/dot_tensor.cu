@@ -1,7 +1,8 @@
 /* `dot` on tensor cores, one warp a sample: bf16, fp16, and fp32 as TF32. The vectors go from memory to the matrix
  * units' registers without a stop in shared memory: a lane loads 16 bytes of a row, and as a dot product does not care
  * for the order of its terms, nor a product of matrices for the order of its columns, these are declared to be the
- * elements that the lane must hold. Lane 4g+t (g < 8, t < 4) in what follows. */
+ * elements that the lane must hold. Lane 4g+t (g < 8, t < 4) in what follows. E: the type of slot 0, out and products, W:
+ * of the other slots, which are converted between memory and registers where it is another. */
 #include "cuda/interact.cuh"
 
 enum { WARPS = 4 };
@@ -37,6 +38,56 @@ template <class E> __device__ __forceinline__ uint32_t operand(uint32_t x)
     return x;
 }
 
+/* --- 16 bytes of E from, or to, as many elements of S --- */
+
+template <class S, class E> __device__ __forceinline__ uint4 load_piece(const char *p)
+{
+    constexpr int EP = 16 / sizeof(E);
+    if constexpr (std::is_same_v<S, E>) {
+        return __ldg((const uint4 *)p);
+    } else {
+        constexpr int LOADS = EP * sizeof(S) <= 16 ? 1 : 2;
+        std::conditional_t<EP * sizeof(S) == 8, uint2, uint4> raw[LOADS];
+        S from[EP];
+        E to[EP];
+        uint4 q;
+#pragma unroll
+        for (int k = 0; k < LOADS; k++) raw[k] = __ldg((decltype(&raw[0]))p + k);
+        static_assert(sizeof raw == sizeof from, "whole loads");
+        memcpy((void *)from, raw, sizeof from);
+#pragma unroll
+        for (int e = 0; e < EP; e++) to[e] = from_float<E>(to_float(from[e]));
+        memcpy(&q, (const void *)to, sizeof q);
+        return q;
+    }
+}
+
+template <class S, int EP> __device__ __forceinline__ void store_piece(char *p, const float (&x)[EP])
+{
+    constexpr int STORES = EP * sizeof(S) <= 16 ? 1 : 2;
+    std::conditional_t<EP * sizeof(S) == 8, uint2, uint4> raw[STORES];
+    S out[EP];
+#pragma unroll
+    for (int e = 0; e < EP; e++) out[e] = from_float<S>(x[e]);
+    static_assert(sizeof raw == sizeof out, "whole stores");
+    memcpy(raw, (const void *)out, sizeof raw);
+#pragma unroll
+    for (int k = 0; k < STORES; k++) ((decltype(&raw[0]))p)[k] = raw[k];
+}
+
+/* Of slot i, which is of type E or W. */
+template <class E, class W> __device__ __forceinline__ uint4 load_of(int i, const char *p)
+{
+    if constexpr (!std::is_same_v<E, W>)
+        if (i != 0) return load_piece<W, E>(p);
+    return load_piece<E, E>(p);
+}
+
+template <class E, class W> __device__ __forceinline__ int size_of(int i)
+{
+    return i == 0 ? (int)sizeof(E) : (int)sizeof(W);
+}
+
 /* --- shared memory of a block: where the slots are, then a row of out or d_out for each warp --- */
 
 struct dot_slots {
@@ -45,14 +96,14 @@ struct dot_slots {
     int64_t stride[DOT_SLOTS], grad_stride[DOT_SLOTS]; /* bytes */
 };
 
-template <class E> __device__ __forceinline__ void load_slots(const dlrm_cuda_interact &a, dot_slots &s)
+template <class E, class W> __device__ __forceinline__ void load_slots(const dlrm_cuda_interact &a, dot_slots &s)
 {
     for (int i = threadIdx.x; i < a.n_slots; i += WARPS * 32) {
         const dlrm_cuda_slot &v = a.slots[i];
         s.data[i] = (const char *)v.data;
         s.grad[i] = (char *)v.grad;
-        s.stride[i] = v.stride * (int64_t)sizeof(E);
-        s.grad_stride[i] = v.grad_stride * (int64_t)sizeof(E);
+        s.stride[i] = v.stride * size_of<E, W>(i);
+        s.grad_stride[i] = v.grad_stride * size_of<E, W>(i);
     }
     __syncthreads();
 }
@@ -81,7 +132,7 @@ template <class E> __host__ __device__ static bool rows_aligned(const void *rows
 
 /* NT: tiles of 8 slots, even. Only tiles that reach below the diagonal are made; CHUNKS x 64 bytes of each row are
  * loaded at once. */
-template <class E, int NT, int CHUNKS>
+template <class E, class W, int NT, int CHUNKS>
 __global__ void __launch_bounds__(WARPS * 32) dot_forward_kernel(const dlrm_cuda_interact a, const int D)
 {
     constexpr int EP = 16 / sizeof(E), HALF = NT / 2, TILES = HALF * (HALF + 1);
@@ -90,14 +141,15 @@ __global__ void __launch_bounds__(WARPS * 32) dot_forward_kernel(const dlrm_cuda
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     E *row = (E *)((char *)memory + warp * row_bytes<E>(a.out_stride));
     const bool aligned = rows_aligned<E>(a.out, a.out_stride);
-    load_slots<E>(a, slots);
+    load_slots<E, W>(a, slots);
     for (int i = a.out_width + lane; i < a.out_stride; i += 32) row[i] = from_float<E>(0);
     for (int64_t s = (int64_t)blockIdx.x * WARPS + warp; s < a.b; s += (int64_t)gridDim.x * WARPS) {
-        const uint4 *v[NT];
+        const char *v[NT];
 #pragma unroll
         for (int i = 0; i < NT; i++)
-            v[i] =
-                g + 8 * i < a.n_slots ? (const uint4 *)(slots.data[g + 8 * i] + s * slots.stride[g + 8 * i]) + t : NULL;
+            v[i] = g + 8 * i < a.n_slots ? slots.data[g + 8 * i] + s * slots.stride[g + 8 * i] +
+                                               t * EP * size_of<E, W>(g + 8 * i)
+                                         : NULL;
         float c[TILES][4] = {};
         for (int d = t * EP; d - t * EP < D; d += CHUNKS * 4 * EP) {
             uint4 q[CHUNKS][NT];
@@ -105,8 +157,10 @@ __global__ void __launch_bounds__(WARPS * 32) dot_forward_kernel(const dlrm_cuda
             for (int k = 0; k < CHUNKS; k++)
 #pragma unroll
                 for (int i = 0; i < NT; i++) {
-                    q[k][i] = v[i] && d + k * 4 * EP < D ? __ldg(v[i] + k * 4) : make_uint4(0, 0, 0, 0);
-                    if (k == CHUNKS - 1 && v[i]) v[i] += CHUNKS * 4;
+                    const int size = size_of<E, W>(g + 8 * i);
+                    q[k][i] = v[i] && d + k * 4 * EP < D ? load_of<E, W>(g + 8 * i, v[i] + k * 4 * EP * size)
+                                                         : make_uint4(0, 0, 0, 0);
+                    if (k == CHUNKS - 1 && v[i]) v[i] += CHUNKS * 4 * EP * size;
                 }
 #pragma unroll
             for (int k = 0; k < CHUNKS; k++) {
@@ -176,7 +230,7 @@ __device__ __forceinline__ int column_block(int n)
 }
 
 /* The lane's B operands: rows of V of one k step, EP columns from d on; the e-th of them is column g of product e. */
-template <class E>
+template <class E, class W>
 __device__ __forceinline__ void load_vectors(uint32_t (&B)[16 / sizeof(E)][2], const dot_slots &slots, int n, int64_t s,
                                              int first, int d, int D, int t)
 {
@@ -185,7 +239,7 @@ __device__ __forceinline__ void load_vectors(uint32_t (&B)[16 / sizeof(E)][2], c
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         const int j = first + (sizeof(E) == 2 ? 2 * t + r % 2 + r / 2 * 8 : t + 4 * r);
-        q[r] = j < n && d < D ? __ldg((const uint4 *)(slots.data[j] + s * slots.stride[j] + d * (int)sizeof(E)))
+        q[r] = j < n && d < D ? load_of<E, W>(j, slots.data[j] + s * slots.stride[j] + d * size_of<E, W>(j))
                               : make_uint4(0, 0, 0, 0);
     }
     if constexpr (sizeof(E) == 2) {
@@ -205,9 +259,9 @@ __device__ __forceinline__ void load_vectors(uint32_t (&B)[16 / sizeof(E)][2], c
     }
 }
 
-/* EP results of row i as 16 bytes at column d. Slot 0 also has the gradient that passes straight through, and none
+/* EP results of row i at column d. Slot 0 also has the gradient that passes straight through, and none
  * where it is 0 if it came out of a ReLU. */
-template <class E>
+template <class E, class W>
 __device__ __forceinline__ void store_gradient(const dlrm_cuda_interact &a, const dot_slots &slots, int64_t s, int i,
                                                int d, int D, float (&x)[16 / sizeof(E)], const E *row)
 {
@@ -223,15 +277,13 @@ __device__ __forceinline__ void store_gradient(const dlrm_cuda_interact &a, cons
             if (a.slot0_is_relu && !(to_float(v[e]) > 0)) x[e] = 0;
         }
     }
-    E out[EP];
-    uint4 q;
-#pragma unroll
-    for (int e = 0; e < EP; e++) out[e] = from_float<E>(x[e]);
-    memcpy(&q, out, sizeof q);
-    *(uint4 *)(slots.grad[i] + s * slots.grad_stride[i] + d * (int)sizeof(E)) = q;
+    char *to = slots.grad[i] + s * slots.grad_stride[i] + d * size_of<E, W>(i);
+    if constexpr (!std::is_same_v<E, W>)
+        if (i != 0) return store_piece<W, EP>(to, x);
+    store_piece<E, EP>(to, x);
 }
 
-template <class E, int NT>
+template <class E, class W, int NT>
 __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cuda_interact a, const int D)
 {
     constexpr int EP = 16 / sizeof(E), HALF = NT / 2;
@@ -247,11 +299,11 @@ __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cud
         const int j = x / 32 / 4 % KT * KROWS + (sizeof(E) == 2 ? 2 * xt : xt) + x / 32 / 2 % 2 * (KROWS / 2);
         offsets[x] = gradient_offset(a, D, i, j) | (sizeof(E) == 2 ? gradient_offset(a, D, i, j + 1) << 16 : 0);
     }
-    load_slots<E>(a, slots);
+    load_slots<E, W>(a, slots);
     for (int64_t s = (int64_t)blockIdx.x * WARPS + warp; s < a.b; s += (int64_t)gridDim.x * WARPS) {
         uint32_t B[KT][EP][2];
 #pragma unroll
-        for (int k = 0; k < KT; k++) load_vectors<E>(B[k], slots, a.n_slots, s, k * KROWS, column_block(g) * EP, D, t);
+        for (int k = 0; k < KT; k++) load_vectors<E, W>(B[k], slots, a.n_slots, s, k * KROWS, column_block(g) * EP, D, t);
         copy_row(row, (const E *)a.d_out + s * a.out_stride, a.out_stride, aligned, lane);
         __syncwarp();
         if (lane == 0) row[a.out_width] = from_float<E>(0);
@@ -272,14 +324,14 @@ __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cud
                     float x[EP];
 #pragma unroll
                     for (int e = 0; e < EP; e++) x[e] = c[e][r];
-                    store_gradient<E>(a, slots, s, 16 * m + g + r / 2 * 8, d0 + column_block(2 * t + r % 2) * EP, D, x,
+                    store_gradient<E, W>(a, slots, s, 16 * m + g + r / 2 * 8, d0 + column_block(2 * t + r % 2) * EP, D, x,
                                       row);
                 }
             }
             if (d0 + 8 * EP < D)
 #pragma unroll
                 for (int k = 0; k < KT; k++)
-                    load_vectors<E>(B[k], slots, a.n_slots, s, k * KROWS, d0 + (8 + column_block(g)) * EP, D, t);
+                    load_vectors<E, W>(B[k], slots, a.n_slots, s, k * KROWS, d0 + (8 + column_block(g)) * EP, D, t);
         }
         __syncwarp();
     }
@@ -289,13 +341,15 @@ __global__ void __launch_bounds__(WARPS * 32) dot_backward_kernel(const dlrm_cud
 
 bool dot_tensor_fits(const dlrm_cuda_interact *a)
 {
-    const size_t size = dlrm_dtype_bytes(a->type);
+    const int64_t piece = 16 / (int64_t)dlrm_dtype_bytes(a->type); /* elements */
+    if (a->type != a->wire && a->type != DLRM_FP32 && a->wire != DLRM_FP32) return false; /* bf16 and fp16: not worth it */
     if (a->n_slots > DOT_SLOTS || a->max_width > 32768 || (a->type == DLRM_FP32 && a->exact)) return false;
     if (4 * (size_t)row_bytes<float>(a->out_stride) > 160 << 10) return false;
     for (int i = 0; i < a->n_slots; i++) {
         const dlrm_cuda_slot *v = &a->host_slots[i];
-        if (v->width * size % 16 || v->stride * size % 16 || v->grad_stride * size % 16) return false;
-        if (!aligned_to(v->data, 16) || !aligned_to(v->grad, 16)) return false;
+        const int64_t size = (int64_t)dlrm_dtype_bytes(i == 0 ? a->type : a->wire), load = piece * size < 16 ? piece * size : 16;
+        if (v->width % piece || v->stride * size % load || v->grad_stride * size % load) return false;
+        if (!aligned_to(v->data, (size_t)load) || !aligned_to(v->grad, (size_t)load)) return false;
     }
     return true;
 }
@@ -308,26 +362,38 @@ template <class E, class K> static cudaError_t start(K kernel, const dlrm_cuda_i
     return cudaGetLastError();
 }
 
-template <class E> static cudaError_t forward(const dlrm_cuda_interact *a, cudaStream_t stream)
+template <class E, class W> static cudaError_t forward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
-    if (a->n_slots <= 16) return start<E>(dot_forward_kernel<E, 2, 4>, a, stream);
-    if (a->n_slots <= 32) return start<E>(dot_forward_kernel<E, 4, 4>, a, stream);
-    return start<E>(dot_forward_kernel<E, 8, 1>, a, stream);
+    if (a->n_slots <= 16) return start<E>(dot_forward_kernel<E, W, 2, 4>, a, stream);
+    if (a->n_slots <= 32) return start<E>(dot_forward_kernel<E, W, 4, 4>, a, stream);
+    return start<E>(dot_forward_kernel<E, W, 8, 1>, a, stream);
 }
 
-template <class E> static cudaError_t backward(const dlrm_cuda_interact *a, cudaStream_t stream)
+template <class E, class W> static cudaError_t backward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
-    if (a->n_slots <= 16) return start<E>(dot_backward_kernel<E, 2>, a, stream);
-    if (a->n_slots <= 32) return start<E>(dot_backward_kernel<E, 4>, a, stream);
-    return start<E>(dot_backward_kernel<E, 8>, a, stream);
+    if (a->n_slots <= 16) return start<E>(dot_backward_kernel<E, W, 2>, a, stream);
+    if (a->n_slots <= 32) return start<E>(dot_backward_kernel<E, W, 4>, a, stream);
+    return start<E>(dot_backward_kernel<E, W, 8>, a, stream);
+}
+
+/* The pairs of types that dot_tensor_fits lets through. */
+template <class E> static cudaError_t of_type(const dlrm_cuda_interact *a, bool is_forward, cudaStream_t stream)
+{
+    if (a->type == a->wire) return is_forward ? forward<E, E>(a, stream) : backward<E, E>(a, stream);
+    if constexpr (sizeof(E) == 2) {
+        return is_forward ? forward<E, float>(a, stream) : backward<E, float>(a, stream);
+    } else {
+        if (a->wire == DLRM_BF16) return is_forward ? forward<E, __nv_bfloat16>(a, stream) : backward<E, __nv_bfloat16>(a, stream);
+        return is_forward ? forward<E, __half>(a, stream) : backward<E, __half>(a, stream);
+    }
 }
 
 cudaError_t dot_tensor_forward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
-    WITH_TYPE(a->type, E, return forward<E>(a, stream));
+    WITH_TYPE(a->type, E, return of_type<E>(a, true, stream));
 }
 
 cudaError_t dot_tensor_backward(const dlrm_cuda_interact *a, cudaStream_t stream)
 {
-    WITH_TYPE(a->type, E, return backward<E>(a, stream));
+    WITH_TYPE(a->type, E, return of_type<E>(a, false, stream));
 }

@@ -9,9 +9,32 @@ enum {
     MAX_SHARED = 200 << 10
 };
 
-/* The vectors of a sample, four elements at a time, as fp32; beyond their width they are 0. Staged in shared memory
- * where they fit; rows are a multiple of 4 elements and 4 more, against bank conflicts. */
-template <class E, bool STAGED> struct vectors {
+/* Four elements at p as fp32; from the n-th on they are 0. */
+template <class S> __device__ __forceinline__ vec<4> load_four(const S *p, int n)
+{
+    if (n >= 4 && (uintptr_t)p % (4 * sizeof(S)) == 0) return load_vec<4>(p);
+    vec<4> v = zero_vec<4>();
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (k < n) v.v[k] = to_float(p[k]);
+    return v;
+}
+
+template <class S> __device__ __forceinline__ void store_four(S *p, int n, const vec<4> &v)
+{
+    if (n >= 4 && (uintptr_t)p % (4 * sizeof(S)) == 0) {
+        store_vec(p, v);
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        if (k < n) p[k] = from_float<S>(v.v[k]);
+}
+
+/* The vectors of a sample, four elements at a time, as fp32; beyond their width they are 0. Slot 0 is of type E, the others
+ * of type W. Staged in shared memory where they fit; rows are a multiple of 4 elements and 4 more, against bank conflicts.
+ */
+template <class E, class W, bool STAGED> struct vectors {
     const dlrm_cuda_slot *slots;
     int n, D;
     int64_t sample;
@@ -23,13 +46,8 @@ template <class E, bool STAGED> struct vectors {
     }
     __device__ vec<4> fetch(int i, int c) const
     {
-        const E *p = (const E *)slots[i].data + sample * slots[i].stride + c;
-        vec<4> v = zero_vec<4>();
-        if (c + 4 <= D && (uintptr_t)p % (4 * sizeof(E)) == 0) return load_vec<4>(p);
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (c + k < D) v.v[k] = to_float(p[k]);
-        return v;
+        const int64_t at = sample * slots[i].stride + c;
+        return i == 0 ? load_four((const E *)slots[i].data + at, D - c) : load_four((const W *)slots[i].data + at, D - c);
     }
     __device__ void stage()
     {
@@ -59,14 +77,14 @@ __device__ __forceinline__ int tile_row(int b)
     return i;
 }
 
-template <class E, bool STAGED>
+template <class E, class W, bool STAGED>
 __global__ void __launch_bounds__(THREADS) dot_forward(const dlrm_cuda_interact a, const int D)
 {
     extern __shared__ float4 memory[];
     const int side = (a.n_slots + TILE - 1) / TILE, tiles = side * (side + 1) / 2, part = threadIdx.x % 4;
     for (int64_t s = blockIdx.x; s < a.b; s += gridDim.x) {
         E *out = (E *)a.out + s * a.out_stride;
-        vectors<E, STAGED> v = {a.slots, a.n_slots, D, s, (float *)memory};
+        vectors<E, W, STAGED> v = {a.slots, a.n_slots, D, s, (float *)memory};
         v.stage();
         for (int c = threadIdx.x; c < D; c += THREADS) out[c] = ((const E *)a.slots[0].data)[s * a.slots[0].stride + c];
         for (int c = a.out_width + threadIdx.x; c < a.out_stride; c += THREADS) out[c] = from_float<E>(0);
@@ -112,14 +130,14 @@ template <class E> __device__ __forceinline__ float product_gradient(const E *d_
     return i == j || i >= n ? 0 : to_float(d_out[D + (i > j ? pair_index(i, j) : pair_index(j, i))]);
 }
 
-template <class E, bool STAGED>
+template <class E, class W, bool STAGED>
 __global__ void __launch_bounds__(THREADS) dot_backward(const dlrm_cuda_interact a, const int D)
 {
     extern __shared__ float4 memory[];
     const int n = a.n_slots, quads = (D + 3) / 4, tiles = (n + ROWS - 1) / ROWS;
     for (int64_t s = blockIdx.x; s < a.b; s += gridDim.x) {
         const E *d_out = (const E *)a.d_out + s * a.out_stride;
-        vectors<E, STAGED> v = {a.slots, n, D, s, (float *)memory};
+        vectors<E, W, STAGED> v = {a.slots, n, D, s, (float *)memory};
         float *S = v.staged + n * v.stride(D);
         if constexpr (STAGED)
             for (int x = threadIdx.x; x < n * matrix_stride(n); x += THREADS)
@@ -161,14 +179,11 @@ __global__ void __launch_bounds__(THREADS) dot_backward(const dlrm_cuda_interact
                         if (a.slot0_is_relu && !(y.v[k] > 0)) sum[r].v[k] = 0;
                     }
                 }
-                E *to = (E *)a.slots[i].grad + s * a.slots[i].grad_stride + c;
-                if (c + 4 <= D && (uintptr_t)to % (4 * sizeof(E)) == 0) {
-                    store_vec(to, sum[r]);
-                } else {
-#pragma unroll
-                    for (int k = 0; k < 4; k++)
-                        if (c + k < D) to[k] = from_float<E>(sum[r].v[k]);
-                }
+                const int64_t at = s * a.slots[i].grad_stride + c;
+                if (i == 0)
+                    store_four((E *)a.slots[i].grad + at, D - c, sum[r]);
+                else
+                    store_four((W *)a.slots[i].grad + at, D - c, sum[r]);
             }
         }
         __syncthreads();
@@ -187,7 +202,7 @@ template <class K> static cudaError_t start(K kernel, const dlrm_cuda_interact *
 /* Bytes of shared memory to stage a sample, 0 where it does not fit. */
 static size_t staging(const dlrm_cuda_interact *a, bool backward)
 {
-    int64_t bytes = a->n_slots * vectors<float, true>::stride(a->max_width) * (int64_t)sizeof(float);
+    int64_t bytes = a->n_slots * vectors<float, float, true>::stride(a->max_width) * (int64_t)sizeof(float);
     if (backward) bytes += a->n_slots * matrix_stride(a->n_slots) * (int64_t)sizeof(float);
     return bytes <= MAX_SHARED ? (size_t)bytes : 0;
 }
@@ -198,10 +213,10 @@ cudaError_t dlrm_cuda_interact_forward(const dlrm_cuda_interact *a, cudaStream_t
     if (a->kind != DLRM_DOT) return concat_forward(a, stream);
     if (dot_tensor_fits(a)) return dot_tensor_forward(a, stream);
     const size_t shared = staging(a, false);
-    if (shared)
-        WITH_TYPE(a->type, E, return start(dot_forward<E, true>, a, shared, stream))
-    else
-        WITH_TYPE(a->type, E, return start(dot_forward<E, false>, a, 0, stream));
+    WITH_TYPE(a->type, E,
+              WITH_TYPE(a->wire, W,
+                        return shared ? start(dot_forward<E, W, true>, a, shared, stream)
+                                      : start(dot_forward<E, W, false>, a, 0, stream)));
 }
 
 cudaError_t dlrm_cuda_interact_backward(const dlrm_cuda_interact *a, cudaStream_t stream)
@@ -210,8 +225,8 @@ cudaError_t dlrm_cuda_interact_backward(const dlrm_cuda_interact *a, cudaStream_
     if (a->kind != DLRM_DOT) return concat_backward(a, stream);
     if (dot_tensor_fits(a)) return dot_tensor_backward(a, stream);
     const size_t shared = staging(a, true);
-    if (shared)
-        WITH_TYPE(a->type, E, return start(dot_backward<E, true>, a, shared, stream))
-    else
-        WITH_TYPE(a->type, E, return start(dot_backward<E, false>, a, 0, stream));
+    WITH_TYPE(a->type, E,
+              WITH_TYPE(a->wire, W,
+                        return shared ? start(dot_backward<E, W, true>, a, shared, stream)
+                                      : start(dot_backward<E, W, false>, a, 0, stream)));
 }

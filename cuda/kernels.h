@@ -143,11 +143,12 @@ typedef struct dlrm_cuda_slot {
     int32_t column; /* cat: of its vector in the output; pool: in the row of slots 1…, slot 0: in the output */
 } dlrm_cuda_slot;
 
-/* All data, gradients, out and d_out have dtype `type`. exact: fp32 products (else TF32 where type is fp32). Columns of
- * out from out_width to out_stride are set to 0. */
+/* Slot 0, out and d_out have dtype `type`, data and gradients of the other slots `wire`; products are of `type`, to which
+ * wider vectors may be rounded. exact: fp32 products (else TF32 where type is fp32). Columns of out from out_width to
+ * out_stride are set to 0. */
 typedef struct dlrm_cuda_interact {
     dlrm_interaction kind;
-    dlrm_dtype type;
+    dlrm_dtype type, wire;
     bool exact;
     int32_t pool_stride;
     int32_t n_slots, max_width;       /* max_width: of a slot */

@@ -132,7 +132,8 @@ void cuda_lookup(dlrm_backend *be, const dlrm_lookup_args *a)
     cuda_impl *c = cuda_of(be);
     const shard_work *w = a->shard->work;
     if (a->shard->n_inputs == 0) return;
-    cuda_must(c, dlrm_cuda_lookup(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, a->pooled, be->act, c->compute.stream), "lookup");
+    cuda_must(c, dlrm_cuda_lookup(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, a->pooled, a->shard->wire, c->compute.stream),
+              "lookup");
 }
 
 void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a)
@@ -151,7 +152,7 @@ void cuda_update(dlrm_backend *be, const dlrm_update_args *a)
     const shard_work *w = a->shard->work;
     if (a->shard->n_inputs == 0) return;
     cuda_use_embedding(c, &a->rule, a->step);
-    cuda_must(c, dlrm_cuda_update(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled, be->act,
+    cuda_must(c, dlrm_cuda_update(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled, a->shard->wire,
                                   a->rule.name, a->rule.momentum != 0, c->step, c->compute.stream), "table update");
 }
 
@@ -160,8 +161,8 @@ void cuda_row_sums(dlrm_backend *be, const dlrm_update_args *a)
     cuda_impl *c = cuda_of(be);
     const shard_work *w = a->shard->work;
     if (a->shard->n_inputs == 0) return;
-    cuda_must(c, dlrm_cuda_row_sums(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled, be->act,
-                                    c->step, c->compute.stream), "gradient sums");
+    cuda_must(c, dlrm_cuda_row_sums(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled,
+                                    a->shard->wire, c->step, c->compute.stream), "gradient sums");
 }
 
 void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
@@ -181,7 +182,7 @@ void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
 static dlrm_cuda_interact interaction(dlrm_backend *be, const dlrm_interact_args *a)
 {
     cuda_impl *c = cuda_of(be);
-    dlrm_cuda_interact k = {.kind = a->kind, .type = be->act, .exact = c->precision == DLRM_FP32, .pool_stride = a->pool_stride,
+    dlrm_cuda_interact k = {.kind = a->kind, .type = be->act, .wire = a->wire, .exact = c->precision == DLRM_FP32, .pool_stride = a->pool_stride,
                             .n_slots = a->n_slots, .host_slots = c->slots, .b = a->b, .out_width = a->out_width,
                             .out_stride = dlrm_pitch(be, a->out_width), .out = a->out, .d_out = a->d_out, .slot0_is_relu = a->slot0_is_relu};
     int32_t column = a->kind == DLRM_POOL ? 0 : a->slots[0].width;

@@ -2,9 +2,10 @@
  * folder). A backend knows no model, no file and no other rank. Pointers are to the backend's own memory unless marked
  * host. Letters: B samples of the global batch, b samples of this rank, D width of a vector.
  *
- * Types: activations (layer inputs and outputs, vectors, and their gradients; void * here) have the backend's dtype
- * `act`; weights, their gradients and optimizer state are fp32, and so are the logits and their gradient: a layer of
- * width 1 has them as output. Tables are fp32, bf16 or fp16. Matrices are row-major; a row of w activations, and of a weight matrix with w inputs,
+ * Types: activations (layer inputs and outputs and their gradients; void * here) have the backend's dtype `act`; weights,
+ * their gradients and optimizer state are fp32, and so are the logits and their gradient: a layer of width 1 has them as
+ * output. Tables, and the vectors that travel (`wire`: pooled ones and their gradients), are fp32, bf16 or fp16, whatever
+ * act is; sums of rows and of gradients are fp32 and rounded to nearest once. Matrices are row-major; a row of w activations, and of a weight matrix with w inputs,
  * takes dlrm_pitch(w) elements, of which those beyond w are 0 and stay 0.
  *
  * Queues: an op may return before it has run. `feed` and `sort` run in order on one queue, all other ops in order on
@@ -96,6 +97,7 @@ typedef struct dlrm_vector_slot {
  * means of windows over slots 1…, then slot 0 (design.md section 5). */
 typedef struct dlrm_interact_args {
     dlrm_interaction kind;
+    dlrm_dtype wire; /* of slots 1 …, their data and gradients; slot 0, out and d_out are activations */
     int pool_stride;
     int64_t b;
     int n_slots;
@@ -138,6 +140,7 @@ typedef struct dlrm_shard_input {
 
 typedef struct dlrm_shard {
     dlrm_dtype dtype; /* of the tables' weights */
+    dlrm_dtype wire;  /* of the pooled matrix and its gradient */
     int n_tables, n_inputs;
     dlrm_table_shard *tables;
     dlrm_shard_input *inputs;

@@ -61,6 +61,13 @@ void dlrm_config_clear(dlrm_config *cfg)
     *cfg = (dlrm_config){0};
 }
 
+dlrm_dtype dlrm_config_exchange_dtype(const dlrm_config *cfg)
+{
+    const dlrm_dtype p = cfg->train.precision;
+    if (cfg->train.exchange_dtype != DLRM_DTYPE_AUTO) return cfg->train.exchange_dtype;
+    return p == DLRM_BF16 || p == DLRM_FP16 ? p : DLRM_FP32;
+}
+
 /* The node at `path`, or the deepest one above it; the root if there is none. */
 static const dlrm_yaml *deepest(const dlrm_config *cfg, const char *path)
 {

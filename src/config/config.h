@@ -145,6 +145,8 @@ dlrm_status dlrm_config_load(const char *path, int n_overrides, char *const *ove
 dlrm_status dlrm_config_parse(const char *name, const char *text, size_t bytes, int n_overrides, char *const *overrides,
                               dlrm_config *out) DLRM_MUST_USE;
 void dlrm_config_clear(dlrm_config *cfg); /* copes with {0} */
+/* What vectors travel as: train.exchange_dtype, where auto is what activations are. */
+dlrm_dtype dlrm_config_exchange_dtype(const dlrm_config *cfg);
 
 /* Full key of a config value and its position (or that of the list or map it belongs in, where it was not written) for
  * a message: DLRM_E_INPUT "FILE:LINE:COLUMN: key.path: …", "FILE: key.path: …" where nothing of it is in the file,

@@ -93,8 +93,8 @@ static const dlrm_key_name storage_dtypes[] = {
     {"fp32", DLRM_FP32, BUILT}, {"bf16", DLRM_BF16, BUILT}, {"fp16", DLRM_FP16, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name exchange_dtypes[] = {{"auto", DLRM_DTYPE_AUTO, BUILT},
                                                 {"fp32", DLRM_FP32, BUILT},
-                                                {"bf16", DLRM_BF16, NOT_BUILT},
-                                                {"fp16", DLRM_FP16, NOT_BUILT},
+                                                {"bf16", DLRM_BF16, BUILT},
+                                                {"fp16", DLRM_FP16, BUILT},
                                                 {NULL, 0, NULL}};
 static const dlrm_key_name strategies[] = {{"auto", DLRM_STRATEGY_AUTO, BUILT},
                                            {"basic", DLRM_BASIC, BUILT},
@@ -238,7 +238,8 @@ static const dlrm_key config_keys[] = {
          "Storage of the tables, also in an export. bf16, fp16: a row is updated in fp32 and rounded up or down by random "
          "bits, such that its mean is kept; optimizer state stays fp32."),
     NAME("train.exchange_dtype", train.exchange_dtype, "auto", exchange_dtypes,
-         "What embedding vectors and their gradients travel as. auto: as precision."),
+         "What embedding vectors and their gradients travel as, rounded to nearest, on one rank too. auto: bf16 or fp16 if "
+         "precision is that, else fp32."),
     BOOL("train.deterministic", train.deterministic, "false",
          "true: the same bits on any number of ranks. false: the same bits run after run on the same ranks."),
     INT("train.deterministic_chunks", train.deterministic_chunks, "32", 1, 65536, "chunks",

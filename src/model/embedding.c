@@ -3,15 +3,14 @@
 #include "base/mem.h"
 
 dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm_model_spec *spec, const dlrm_placement *place,
-                                const dlrm_optimizer_config *opt, dlrm_dtype dtype, bool deterministic, int64_t max_batch, int64_t max_own,
-                                dlrm_embedding *e)
+                                const dlrm_config *cfg, int64_t max_batch, int64_t max_own, dlrm_embedding *e)
 {
-    *e = (dlrm_embedding){.spec = spec, .place = place, .value_bytes = be->act_bytes};
+    *e = (dlrm_embedding){.spec = spec, .place = place, .value_bytes = dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg))};
     const int64_t width = place->width[c->rank], received = max_own * dlrm_placement_received(place);
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->send_at, "exchange", &e->send_at));
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->recv_at, "exchange", &e->recv_at));
-    TRY(dlrm_tables_open(be, spec, place, c->rank, opt, dtype, max_batch, &e->own));
-    TRY(dlrm_replicated_open(be, spec, place, opt, dtype, deterministic, max_batch, max_own, &e->replicated));
+    TRY(dlrm_tables_open(be, spec, place, c->rank, cfg, max_batch, &e->own));
+    TRY(dlrm_replicated_open(be, spec, place, cfg, max_batch, max_own, &e->replicated));
     TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors", &e->pooled));
     TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));
     e->received = e->pooled;

@@ -17,10 +17,8 @@ typedef struct dlrm_embedding {
     int64_t *send_at, *recv_at; /* [ranks+1], bytes */
 } dlrm_embedding;
 
-/* dtype: of the tables. */
 dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm_model_spec *spec, const dlrm_placement *place,
-                                const dlrm_optimizer_config *opt, dlrm_dtype dtype, bool deterministic, int64_t max_batch, int64_t max_own,
-                                dlrm_embedding *out) DLRM_MUST_USE;
+                                const dlrm_config *cfg, int64_t max_batch, int64_t max_own, dlrm_embedding *out) DLRM_MUST_USE;
 void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e);
 /* Values of a fresh run. */
 void dlrm_embedding_init(dlrm_backend *be, dlrm_embedding *e, uint64_t seed);

@@ -126,8 +126,7 @@ dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec,
     const int first_cross = 2 * spec->bottom.n, first_top = first_cross + 3 * spec->cross_layers;
     TRY(dlrm_cross_open(be, spec->interaction_width, spec->cross_layers, spec->cross_rank, first_cross, m->max_own, &m->cross));
     TRY(dlrm_mlp_open(be, spec->interaction_width, spec->top, false, first_top, m->max_own, &m->top));
-    TRY(dlrm_embedding_open(be, comm, spec, place, &cfg->optimizer.embedding, cfg->train.embedding_dtype, cfg->train.deterministic, max_batch,
-                            m->max_own, &m->emb));
+    TRY(dlrm_embedding_open(be, comm, spec, place, cfg, max_batch, m->max_own, &m->emb));
     TRY(open_stages(m));
     int64_t x = m->max_own * dlrm_pitch(be, spec->interaction_width);
     TRY(be->ops->alloc(be, x, be->act_bytes, "interaction", &m->x));

@@ -57,7 +57,7 @@ static dlrm_status write_marks(dlrm_backend *be, dlrm_replicated *r, int64_t row
     dlrm_status st = dlrm_alloc(r->d_width, r->value_bytes, "marks", &block);
     for (int i = 0; i < r->sums.n_inputs; i++)
         row[r->sums.inputs[i].column + r->tables.shard.tables[r->sums.inputs[i].table].dim] = 1;
-    if (st == DLRM_OK) dlrm_narrow(be->act, row, r->d_width, block);
+    if (st == DLRM_OK) dlrm_narrow(r->sums.wire, row, r->d_width, block);
     for (int64_t i = 0; i < rows && st == DLRM_OK; i++) be->ops->upload(be, (char *)r->d_pooled + i * bytes, block, (size_t)bytes);
     dlrm_free(&row);
     dlrm_free(&block);
@@ -65,12 +65,14 @@ static dlrm_status write_marks(dlrm_backend *be, dlrm_replicated *r, int64_t row
 }
 
 dlrm_status dlrm_replicated_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place,
-                                 const dlrm_optimizer_config *opt, dlrm_dtype dtype, bool deterministic, int64_t max_batch, int64_t max_own,
-                                 dlrm_replicated *r)
+                                 const dlrm_config *cfg, int64_t max_batch, int64_t max_own, dlrm_replicated *r)
 {
-    *r = (dlrm_replicated){.gathers = deterministic, .marked = !deterministic && needs_marks(opt), .value_bytes = be->act_bytes};
+    const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
+    const bool deterministic = cfg->train.deterministic;
+    *r = (dlrm_replicated){.gathers = deterministic, .marked = !deterministic && needs_marks(opt),
+                           .value_bytes = dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg))};
     if (place->replicated_tables == 0) return DLRM_OK;
-    TRY(dlrm_tables_open(be, spec, place, DLRM_EVERY_RANK, opt, dtype, deterministic ? max_batch : max_own, &r->tables));
+    TRY(dlrm_tables_open(be, spec, place, DLRM_EVERY_RANK, cfg, deterministic ? max_batch : max_own, &r->tables));
     TRY(dlrm_alloc(place->replicated_inputs, sizeof *r->own_bags, "ids", &r->own_bags));
     TRY(dlrm_alloc(place->ranks + 1, sizeof *r->gather_at, "exchange", &r->gather_at));
     dlrm_replicated_measure(spec, place, opt, deterministic, &r->d_width, &r->n_values);

@@ -30,8 +30,7 @@ typedef struct dlrm_replicated {
 void dlrm_replicated_measure(const dlrm_model_spec *spec, const dlrm_placement *place, const dlrm_optimizer_config *opt,
                              bool deterministic, int64_t *d_width, int64_t *n_values);
 dlrm_status dlrm_replicated_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place,
-                                 const dlrm_optimizer_config *opt, dlrm_dtype dtype, bool deterministic, int64_t max_batch, int64_t max_own,
-                                 dlrm_replicated *out) DLRM_MUST_USE;
+                                 const dlrm_config *cfg, int64_t max_batch, int64_t max_own, dlrm_replicated *out) DLRM_MUST_USE;
 void dlrm_replicated_close(dlrm_backend *be, dlrm_replicated *r);
 /* Takes the ids of a batch into a stage; sorts them if an update will follow. */
 void dlrm_replicated_feed(dlrm_backend *be, dlrm_replicated *r, int stage, const dlrm_batch *batch, bool train);

@@ -43,7 +43,7 @@ static void begin(dlrm_model *m, int stage)
 
 static dlrm_interact_args interaction(dlrm_model *m)
 {
-    return (dlrm_interact_args){.kind = m->spec->interaction, .pool_stride = m->spec->pool_stride, .b = m->at->own,
+    return (dlrm_interact_args){.kind = m->spec->interaction, .wire = m->emb.own.shard.wire, .pool_stride = m->spec->pool_stride, .b = m->at->own,
                                 .n_slots = 1 + m->spec->n_inputs, .slots = m->slots, .out_width = m->spec->interaction_width,
                                 .out = m->x, .d_out = m->dx, .slot0_is_relu = m->bottom.n > 0};
 }

@@ -46,7 +46,7 @@ static void open_part(dlrm_tables *t, int i)
 }
 
 dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,
-                             const dlrm_optimizer_config *opt, dlrm_dtype dtype, int64_t max_batch, dlrm_tables *t)
+                             const dlrm_config *cfg, int64_t max_batch, dlrm_tables *t)
 {
     const bool every = owner == DLRM_EVERY_RANK;
     const int n_tables = every ? place->replicated_tables : place->tables[owner];
@@ -54,14 +54,15 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
     *t = (dlrm_tables){.spec = spec, .place = place};
     t->shard.width = every ? place->replicated_width : place->width[owner];
     t->shard.max_batch = max_batch;
-    t->shard.dtype = dtype;
+    t->shard.dtype = cfg->train.embedding_dtype;
+    t->shard.wire = dlrm_config_exchange_dtype(cfg);
     TRY(dlrm_alloc(n_tables, sizeof *t->shard.tables, "tables", &t->shard.tables));
     TRY(dlrm_alloc(n_tables, sizeof *t->slice, "tables", &t->slice));
     TRY(dlrm_alloc(n_inputs, sizeof *t->shard.inputs, "tables", &t->shard.inputs));
     TRY(dlrm_alloc(n_inputs, sizeof *t->part, "tables", &t->part));
     for (int k = 0; k < DLRM_STAGES; k++) TRY(dlrm_alloc(n_inputs, sizeof *t->bags[k], "ids", &t->bags[k]));
     for (int k = 0; k < place->n_slices; k++)
-        if (place->slices[k].owner == owner) TRY(open_slice(be, t, k, opt));
+        if (place->slices[k].owner == owner) TRY(open_slice(be, t, k, &cfg->optimizer.embedding));
     for (int i = 0; i < place->n_parts; i++)
         if (place->slices[place->parts[i].slice].owner == owner) open_part(t, i);
     return be->ops->shard_open(be, &t->shard);

@@ -14,9 +14,9 @@ typedef struct dlrm_tables {
     dlrm_bags *bags[DLRM_STAGES];   /* [shard inputs] of the batch in each stage */
 } dlrm_tables;
 
-/* Memory for the weights, of this dtype, and the optimizer's state. max_batch: samples that the shard's ops will see, at most. */
+/* Memory for the weights and the optimizer's state, as the config says. max_batch: samples that the shard's ops will see, at most. */
 dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,
-                             const dlrm_optimizer_config *opt, dlrm_dtype dtype, int64_t max_batch, dlrm_tables *out) DLRM_MUST_USE;
+                             const dlrm_config *cfg, int64_t max_batch, dlrm_tables *out) DLRM_MUST_USE;
 void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t);
 /* Values of a fresh run: uniform ±√(1/rows), a function of (seed, table name, element) alone. */
 void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed);

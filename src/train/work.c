@@ -46,6 +46,12 @@ static int64_t activation_floats(const dlrm_model_spec *m)
     return n;
 }
 
+/* Of an element of a vector that travels. */
+static int64_t exchange_bytes(const dlrm_session *s)
+{
+    return (int64_t)dlrm_dtype_bytes(dlrm_config_exchange_dtype(&s->cfg));
+}
+
 /* What a reduction of gradients receives. */
 static int64_t reduce_floats(const dlrm_reduce *r, int rank, int ranks)
 {
@@ -60,8 +66,8 @@ static int64_t replicated_bytes(const dlrm_session *s, int rank, int64_t B, int6
     dlrm_replicated_measure(&s->spec, &s->place, &s->cfg.optimizer.embedding, gathers, &d_width, &n_values);
     for (int j = 0; j < s->spec.n_inputs; j++)
         if (dlrm_placement_replicates(&s->place, j)) ids += s->spec.inputs[j].hotness;
-    const int64_t floats = own * s->place.replicated_width + (gathers ? B : own) * d_width + n_values;
-    return 4 * (floats + reduce_floats(sums, rank, s->comm->ranks)) + (gathers ? B : 2 * own) * ids * 2 * 8;
+    const int64_t vectors = own * s->place.replicated_width + (gathers ? B : own) * d_width;
+    return vectors * exchange_bytes(s) + 4 * (n_values + reduce_floats(sums, rank, s->comm->ranks)) + (gathers ? B : 2 * own) * ids * 2 * 8;
 }
 
 /* MLP weights and their gradients, activations, vectors and sorted ids: beyond tables and optimizer state. */
@@ -71,14 +77,16 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
     const int R = s->comm->ranks;
     const int64_t B = s->batch > s->eval_batch ? s->batch : s->eval_batch, own = own_samples(s, B, rank);
     const int64_t nodes = reduce->first_node[rank + 1] - reduce->first_node[rank];
-    int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m) + 2 * B * s->place.width[rank];
+    int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m), vectors = 2 * B * s->place.width[rank];
     if (R > 1) {
-        floats += reduce_floats(reduce, rank, R) + 2 * own * dlrm_placement_received(&s->place);
+        floats += reduce_floats(reduce, rank, R);
+        vectors += 2 * own * dlrm_placement_received(&s->place);
         if (nodes > 1) floats += m->mlp_elements * nodes;
     }
     for (int i = 0; i < s->place.n_parts; i++)
         if (s->place.slices[s->place.parts[i].slice].owner == rank) ids += m->inputs[s->place.parts[i].input].hotness;
-    return floats * 4 + B * ids * 2 * 8 + (s->place.replicated_tables ? replicated_bytes(s, rank, B, own, sums) : 0);
+    return floats * 4 + vectors * exchange_bytes(s) + B * ids * 2 * 8 +
+           (s->place.replicated_tables ? replicated_bytes(s, rank, B, own, sums) : 0);
 }
 
 /* An evaluation's logits sorted as keys, and its different scores there and back (auc.h). */
@@ -130,9 +138,9 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     TRY_TO(done, st, dlrm_reduce_layout(R, n_values, false, 1, &sums));
     w->memory_bytes = w->table_bytes + w->state_bytes + model_bytes(s, rank, &reduce, &sums);
     if (R > 1 && steps > 0)
-        w->sent_bytes = ((all - w->samples) * width + w->samples * (dlrm_placement_received(&s->place) - width)) * 4 / steps +
+        w->sent_bytes = ((all - w->samples) * width + w->samples * (dlrm_placement_received(&s->place) - width)) * exchange_bytes(s) / steps +
                         dlrm_reduce_bytes(&reduce, rank, R) +
-                        (n_values ? dlrm_reduce_bytes(&sums, rank, R) : w->samples * d_width * (R - 1) * 4 / steps);
+                        (n_values ? dlrm_reduce_bytes(&sums, rank, R) : w->samples * d_width * (R - 1) * exchange_bytes(s) / steps);
 done:
     dlrm_reduce_close(&reduce);
     dlrm_reduce_close(&sums);

@@ -125,6 +125,11 @@ double h_operand_rounding(const harness *h, bool weights)
     return weights ? unit_roundoff(act_type(h)) : 0;
 }
 
+double h_vector_rounding(const harness *h, dlrm_dtype type)
+{
+    return type == h->be.act ? h_operand_rounding(h, false) : h_operand_rounding(h, false) + 2 * unit_roundoff(act_type(h));
+}
+
 /* --- host memory --- */
 
 void *h_host(harness *h, int64_t n, size_t size)
@@ -249,6 +254,16 @@ void *h_input(harness *h, const char *name, const void *values, int64_t n, size_
 float *h_inout(harness *h, const char *name, const float *values, int64_t n)
 {
     return add_flat(h, name, INOUT, F32, values, n);
+}
+
+void *h_input_as(harness *h, const char *name, dlrm_dtype type, const float *values, int64_t n)
+{
+    return add_flat(h, name, INPUT, element_of(type), values, n);
+}
+
+void *h_output_as(harness *h, const char *name, dlrm_dtype type, int64_t n)
+{
+    return add_flat(h, name, OUTPUT, element_of(type), NULL, n);
 }
 
 void *h_inout_as(harness *h, const char *name, dlrm_dtype type, const float *values, int64_t n)

@@ -7,8 +7,13 @@
 #include "harness.h"
 #include "ref.h"
 
-enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 6, TYPES = 3, DENSE = H_DENSE, STEP = 4711 };
-static const dlrm_dtype table_types[TYPES] = {DLRM_FP32, DLRM_BF16, DLRM_FP16};
+enum { MOST_TABLES = 5, MOST_INPUTS = 8, RULES = 6, TYPES = 6, DENSE = H_DENSE, STEP = 4711 };
+static const struct {
+    dlrm_dtype table, wire;
+    const char *text;
+} types[TYPES] = {{DLRM_FP32, DLRM_FP32, "fp32 tables, fp32 vectors"}, {DLRM_BF16, DLRM_FP32, "bf16 tables, fp32 vectors"},
+                  {DLRM_FP16, DLRM_BF16, "fp16 tables, bf16 vectors"}, {DLRM_FP32, DLRM_BF16, "fp32 tables, bf16 vectors"},
+                  {DLRM_BF16, DLRM_BF16, "bf16 tables, bf16 vectors"}, {DLRM_FP32, DLRM_FP16, "fp32 tables, fp16 vectors"}};
 typedef enum ids {
     UNIFORM,
     HOT_ROW,
@@ -106,7 +111,6 @@ static const dlrm_rule rules[RULES] = {
      .adam_root = 1},
     {.name = DLRM_SGD}, /* row_sums: no rule */
 };
-static const char *const type_names[TYPES] = {"fp32", "bf16", "fp16"};
 static const char *const rule_names[RULES] = {"sgd", "momentum", "adagrad", "rowwise adagrad", "adam", "row sums"};
 enum { ROW_SUMS = RULES - 1 };
 
@@ -219,11 +223,12 @@ static void keep_copy(harness *h, const embedding_case *c, batch *x, double **de
 
 /* The shard with the tables' weights and state on the backend; host copies in w, s. Of the narrow tables, some are
  * slices that begin within a whole one, and within four elements that share random bits. */
-static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rule, dlrm_dtype type, dlrm_shard *shard,
+static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rule, dlrm_dtype type, dlrm_dtype wire, dlrm_shard *shard,
                        float **w, float *(*s)[2])
 {
     const int n_states = rule->name == DLRM_ADAM ? 2 : rule->name != DLRM_SGD || rule->momentum != 0;
     *shard = (dlrm_shard){.dtype = type,
+                          .wire = wire,
                           .n_tables = c->n_tables,
                           .n_inputs = c->n_inputs,
                           .max_batch = c->max_batch,
@@ -307,26 +312,26 @@ static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_r
 static void run(harness *h, int number, char *label, size_t bytes)
 {
     const embedding_case *c = &cases[number / RULES % SHAPES];
-    const dlrm_dtype type = number % RULES == ROW_SUMS ? DLRM_FP32 : table_types[number / RULES / SHAPES];
+    const int kind = number / RULES / SHAPES;
+    const dlrm_dtype type = number % RULES == ROW_SUMS ? DLRM_FP32 : types[kind].table, wire = types[kind].wire;
     const dlrm_rule *rule = &rules[number % RULES];
     dlrm_backend *be = h_backend(h);
     const int slot = number % DLRM_SORTED, other = (slot + 1) % DLRM_SORTED;
-    snprintf(label, bytes, "%s, %s tables, B %lld (%s)", rule_names[number % RULES],
-             number % RULES == ROW_SUMS ? "fp32" : type_names[number / RULES / SHAPES], (long long)c->B, c->why);
+    snprintf(label, bytes, "%s, %s, B %lld (%s)", rule_names[number % RULES], types[kind].text, (long long)c->B, c->why);
     dlrm_shard shard;
     batch now, next;
     arena host;
     float *w[MOST_TABLES], *s[MOST_TABLES][2] = {0};
     double *dense, *labels;
     const double *wide[MOST_TABLES];
-    make_shard(h, c, rule, type, &shard, w, s);
+    make_shard(h, c, rule, type, wire, &shard, w, s);
     arena_open(h, c, 2, &host);
     make_batch(h, c, &host, &now);
     const size_t now_bytes = host.used;
     make_batch(h, c, &host, &next);
     const int64_t n = c->B * shard.width;
-    const float *d_pooled = h_draw_act(h, n, SIGNED);
-    void *pooled = h_act_output(h, "pooled", 1, n);
+    const float *d_pooled = h_draw_as(h, wire, n, SIGNED);
+    void *pooled = h_output_as(h, "pooled", wire, n);
 
     if (be->ops->shard_open(be, &shard) != DLRM_OK) h_fail(h, "shard_open: %s", dlrm_error_message());
     feed(h, c, &shard, slot, &now);
@@ -339,7 +344,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
                                      .rule = *rule,
                                      .step = STEP,
                                      .slot = slot,
-                                     .d_pooled = h_act_input(h, "d_pooled", d_pooled, 1, n)};
+                                     .d_pooled = h_input_as(h, "d_pooled", wire, d_pooled, n)};
     if (number % RULES == ROW_SUMS)
         be->ops->row_sums(be, &update);
     else

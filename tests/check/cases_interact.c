@@ -42,7 +42,7 @@ static const interact_case cases[] = {
     {DLRM_POOL, 3, 6, 9, 4, 4, false, true, "width 45, stride 4: first mean of 3, last of 2"},
     {DLRM_POOL, 1, 2, 1, 1, 3, true, false, "one element"},
 };
-enum { CASES = sizeof cases / sizeof *cases };
+enum { CASES = sizeof cases / sizeof *cases, WIRES = 3 };
 
 static int slot_width(const interact_case *c, int i)
 {
@@ -53,6 +53,7 @@ static int slot_width(const interact_case *c, int i)
 /* Slot 0 lies alone; the others in rows of one matrix, as the exchange leaves them, with gaps in the gradients' rows.
  */
 typedef struct vectors {
+    dlrm_dtype wire; /* of slots 1 … */
     int64_t stride, grad_stride;
     float *v0, *v;
     char *grad0, *grad, *on0, *on; /* on the backend: gradients, and v0, v */
@@ -68,13 +69,13 @@ static void make_vectors(harness *h, const interact_case *c, vectors *x)
     x->stride = width;
     x->grad_stride = width + GAP;
     x->v0 = h_draw_act(h, c->b * c->slot0, c->relu ? RELU : SIGNED);
-    x->v = h_draw_act(h, c->b * width, SIGNED);
+    x->v = h_draw_as(h, x->wire, c->b * width, SIGNED);
     x->on0 = h_act_input(h, "slot 0", x->v0, c->b, c->slot0);
-    x->on = h_act_input(h, "vectors", x->v, 1, c->b * width);
+    x->on = h_input_as(h, "vectors", x->wire, x->v, c->b * width);
     x->grad0 = h_act_output(h, "gradient of slot 0", c->b, c->slot0);
-    x->grad = h_act_output(h, "gradients of the vectors", 1, c->b * x->grad_stride);
+    x->grad = h_output_as(h, "gradients of the vectors", x->wire, c->b * x->grad_stride);
     const int pitch0 = dlrm_pitch(h_backend(h), c->slot0);
-    const size_t size = h_backend(h)->act_bytes;
+    const size_t size = dlrm_dtype_bytes(x->wire);
     int64_t at = 0;
     for (int i = 0; i < c->n_slots; i++) {
         int w = slot_width(c, i);
@@ -109,11 +110,13 @@ static void point_at(const interact_case *c, vectors *x, const double *v0, const
 
 static void run(harness *h, int number, char *label, size_t bytes)
 {
-    const interact_case *c = &cases[number];
+    static const dlrm_dtype wires[WIRES] = {DLRM_FP32, DLRM_BF16, DLRM_FP16};
+    static const char *const wire_names[WIRES] = {"fp32", "bf16", "fp16"};
+    const interact_case *c = &cases[number % CASES];
+    vectors x = {.wire = wires[number / CASES]};
     static const char *const names[] = {"dot", "cat", "dcn", "pool"};
-    snprintf(label, bytes, "%s, b %lld, %d slots of width %d (%s)", names[c->kind], (long long)c->b, c->n_slots,
-             c->width, c->why);
-    vectors x;
+    snprintf(label, bytes, "%s, %s vectors, b %lld, %d slots of width %d (%s)", names[c->kind], wire_names[number / CASES],
+             (long long)c->b, c->n_slots, c->width, c->why);
     make_vectors(h, c, &x);
     int64_t n = c->n_slots, out_width = x.stride + c->slot0;
     if (c->kind == DLRM_DOT) out_width = c->slot0 + n * (n - 1) / 2;
@@ -121,6 +124,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
     const float *d_out = h_draw_act(h, c->b * out_width, SIGNED);
     void *out = h_act_output(h, "out", c->b, out_width);
     dlrm_interact_args args = {.kind = c->kind,
+                               .wire = x.wire,
                                .pool_stride = c->pool_stride,
                                .b = c->b,
                                .n_slots = c->n_slots,
@@ -137,7 +141,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
     double *ref = h_doubles(h, c->b * out_width), *tol = h_doubles(h, c->b * out_width),
            *grad0 = h_doubles(h, c->b * c->slot0), *tol0 = h_doubles(h, c->b * c->slot0),
            *grad = h_doubles(h, c->b * x.grad_stride), *grad_tol = h_doubles(h, c->b * x.grad_stride);
-    const double operands = h_operand_rounding(h, false);
+    const double operands = h_vector_rounding(h, x.wire);
     for (int64_t i = 0; i < c->b * x.grad_stride; i++) grad[i] = NAN;                 /* the gaps */
     for (int64_t i = 0; !x.slots[0].grad && i < c->b * c->slot0; i++) grad0[i] = NAN; /* not wanted */
     for (int64_t s = 0; s < c->b; s++) {
@@ -152,4 +156,4 @@ static void run(harness *h, int number, char *label, size_t bytes)
     h_compare(h, x.grad, grad, grad_tol);
 }
 
-const family interact_family = {"interact", {SLOT(interact_forward), SLOT(interact_backward)}, false, CASES, run};
+const family interact_family = {"interact", {SLOT(interact_forward), SLOT(interact_backward)}, false, CASES *WIRES, run};

@@ -84,6 +84,7 @@ static void run_rank(harness *h, const pinned_case *c, const batch *a, const dlr
     be->ops->linear_backward(be, &backward);
     const dlrm_vector_slot slot = {.data = y, .stride = dlrm_pitch(be, (int)out), .width = (int)out};
     const dlrm_interact_args interact = {.kind = DLRM_DOT,
+                                         .wire = be->act,
                                          .b = b,
                                          .n_slots = 2,
                                          .slots = (dlrm_vector_slot[]){slot, slot},

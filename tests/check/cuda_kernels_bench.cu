@@ -135,7 +135,7 @@ static void time_interaction(dlrm_dtype type, bool exact)
     device_slots.make(slots);
     dlrm_cuda_interact a = {};
     a.kind = DLRM_DOT;
-    a.type = type;
+    a.type = a.wire = type;
     a.exact = exact;
     a.n_slots = n;
     a.max_width = D;
@@ -179,7 +179,7 @@ static void time_concat(dlrm_interaction kind)
     device_slots.make(slots);
     dlrm_cuda_interact a = {};
     a.kind = kind;
-    a.type = DLRM_BF16;
+    a.type = a.wire = DLRM_BF16;
     a.pool_stride = 7;
     a.n_slots = n;
     a.max_width = D;

@@ -45,7 +45,7 @@ static void test_interact(const interact_case &c, dlrm_dtype type, bool exact, r
     device_slots.make(slots);
     dlrm_cuda_interact a = {};
     a.kind = c.kind;
-    a.type = type;
+    a.type = a.wire = type;
     a.exact = exact;
     a.pool_stride = c.pool_stride;
     a.n_slots = c.n;

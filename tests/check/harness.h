@@ -47,6 +47,8 @@ bool h_pinned(const harness *h);
 /* Relative rounding of a product's operands on their way into the matrix unit, both together: `weights` if one of them
  * is a weight (rounded to the activations' type), else of activations alone. */
 double h_operand_rounding(const harness *h, bool weights);
+/* The same of vectors of another type, which may be rounded to the activations'. */
+double h_vector_rounding(const harness *h, dlrm_dtype type);
 /* Counts a failure and says where it happened. */
 void h_fail(harness *h, const char *fmt, ...) DLRM_PRINTF(2, 3);
 
@@ -76,6 +78,9 @@ double *h_output_doubles(harness *h, const char *name, int64_t n);
 void *h_act_input(harness *h, const char *name, const float *values, int64_t rows, int64_t width);
 void *h_act_inout(harness *h, const char *name, const float *values, int64_t rows, int64_t width);
 void *h_act_output(harness *h, const char *name, int64_t rows, int64_t width);
+/* n values of a type, without padding. */
+void *h_input_as(harness *h, const char *name, dlrm_dtype type, const float *values, int64_t n);
+void *h_output_as(harness *h, const char *name, dlrm_dtype type, int64_t n);
 /* The backend's array of MLP weights, all of it: n elements. Once in a case. */
 float *h_weights(harness *h, const float *values, int64_t n);
 /* Layers in that array, padded; not to be changed. Instead of h_weights. */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tables narrower than fp32: the same bits on any number of ranks, the same loss as fp32 on data that can be learnt, files in the
-tables' type, memory as predicted."""
+"""Tables, and vectors that travel, narrower than fp32: the same bits on any number of ranks, the same loss as fp32 on data that can
+be learnt, PyTorch's losses but for the rounding, files in the tables' type, memory and traffic as predicted."""
 import json
 import os
 import struct
@@ -8,7 +8,10 @@ import struct
 import numpy as np
 
 import fixture
+import golden
 from fixture import events
+
+import as_run  # as golden finds it
 
 NARROW = {"bf16": "BF16", "fp16": "F16"}
 
@@ -44,13 +47,15 @@ def to_nearest(values, dtype):
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16 << 16).astype("<u4").view("<f4")
 
 
-class Tables(fixture.RunTest):
+class Narrow(fixture.RunTest):
     def outcome(self, ranks, *args):
         """What a run logged, and the bytes of its export."""
         self.succeed(ranks, "config.yaml", "checkpoint.export=out", *args)
         log = [(e["step"], e["loss"], e.get("auc")) for e in events(self.path("run.jsonl")) if e["event"] in ("step", "eval")]
         return log, self.file_bytes("out", "model.safetensors")
 
+
+class Tables(Narrow):
     def test_bits(self):
         """Random roundings depend on seed, step, table and element alone: not on ranks or placement, and not on threads."""
         self.make_data()
@@ -105,7 +110,7 @@ class Tables(fixture.RunTest):
         self.write("config.yaml", LEARNT)
         found = {}
         for dtype in ("fp32", "bf16", "fp16"):
-            self.succeed(2, "config.yaml", "train.embedding_dtype=" + dtype)
+            self.succeed(2, "config.yaml", "train.embedding_dtype=" + dtype, "train.exchange_dtype=" + dtype)
             found[dtype] = (events(self.path("run.jsonl"), "step")[-1]["loss_mean"], events(self.path("run.jsonl"), "eval")[-1])
         loss, scored = found["fp32"]
         first = events(self.path("run.jsonl"), "step")[0]["loss_mean"]
@@ -133,6 +138,61 @@ class Tables(fixture.RunTest):
             totals[dtype] = (sum(e["table_bytes"] for e in end["per_rank"]), sum(s["state_bytes"] for s in start["per_rank"]))
         self.assertEqual(totals["fp32"], (4 * 120 * 4, totals["bf16"][1]))
         self.assertEqual(totals["bf16"][0], 2 * 120 * 4)
+
+
+class Exchange(Narrow):
+    def test_bits(self):
+        """Vectors and gradients are rounded on one rank as on many."""
+        self.make_data()
+        for k, (dtype, interaction) in enumerate((d, i) for d in NARROW for i in ("dot", "cat", "pool")):
+            args = ["train.deterministic=true", "train.epochs=2", "train.exchange_dtype=" + dtype, "model.interaction=" + interaction]
+            args += ["model.pool_stride=3"] if interaction == "pool" else []
+            args += ["train.embedding_dtype=bf16"] if k % 2 else []
+            with self.subTest(dtype=dtype, interaction=interaction):
+                one = self.outcome(1, *args)
+                for ranks in (2, 3, 4) if interaction == "dot" else (3,):
+                    self.assertEqual(self.outcome(ranks, *args), one, "%d ranks" % ranks)
+                self.assertEqual(self.outcome(2, "parallel.data_parallel_threshold=160", *args), one, "two tables on every rank")
+        fp32, auto, bf16 = (self.outcome(1, "train.exchange_dtype=" + dtype) for dtype in ("fp32", "auto", "bf16"))
+        self.assertEqual(fp32, auto)
+        self.assertNotEqual(fp32[0][0], bf16[0][0])
+        self.assertEqual(bf16, self.outcome(1, "train.exchange_dtype=bf16"))
+
+    def test_traffic(self):
+        """Half the bytes for vectors and gradients; the MLPs' sums stay as they are."""
+        self.make_data(train=1100)
+        for ranks in (2, 3):
+            sent = {}
+            for dtype in ("fp32", "bf16", "fp16"):
+                self.succeed(ranks, "config.yaml", "log.every_steps=0", "train.batch_size=100", "parallel.strategy=basic",
+                             "train.exchange_dtype=" + dtype)
+                start, end = (events(self.path("run.jsonl"), kind)[0]["per_rank"] for kind in ("start", "end"))
+                sent[dtype] = np.array([e["sent_bytes_per_step"] for e in end])
+                predicted = np.array([s["sent_bytes_per_step"] for s in start])
+                self.assertLess(np.abs(sent[dtype] / predicted - 1).max(), 0.01)
+            self.assertTrue((sent["bf16"] == sent["fp16"]).all())
+            # Every vector element of every sample, but those of the rank's own tables, goes over once and its gradient back.
+            elements = sum(fixture.DIM * 100 * (len(fixture.FEATURES) - s["inputs"]) / ranks for s in start)
+            self.assertAlmostEqual((sent["fp32"] - sent["bf16"]).sum(), 2 * 2 * elements, delta=0.02 * 4 * elements)
+
+
+class Golden(Narrow):
+    def test_losses(self):
+        """PyTorch's float64 losses, but for what roundings to 8 or 11 bits do to them."""
+        for case in ("a_dot_sgd", "e_varlen_mean_sgd", "h_rowwise_adagrad", "i_sparse_adam", "k_dcn_adagrad", "m_pool_adagrad"):
+            path = os.path.join(os.path.dirname(os.path.abspath(golden.__file__)), "..", "golden", case)
+            runner = golden.Runner(self.trainer, as_run.Case(path), "cpu")
+            want = runner.case.arrays["expect_f64/loss.f64"]
+            for key in ("exchange_dtype", "embedding_dtype"):
+                for dtype, first in (("bf16", 4e-3), ("fp16", 5e-4)):
+                    with self.subTest(case=case, key=key, dtype=dtype):
+                        run = runner.run(2, True, "train.%s=%s" % (key, dtype))
+                        self.assertEqual(runner.failures, [])
+                        off = np.abs(np.array([loss for kind, _, loss, _ in run.losses() if kind == "step"]) - want)
+                        self.assertGreater(off.max(), 0)
+                        self.assertLess(off[0], first)
+                        self.assertLess(off.max(), 0.02)
+            runner.folder.cleanup()
 
 
 if __name__ == "__main__":

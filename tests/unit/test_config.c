@@ -299,7 +299,6 @@ static void test_refused_overrides(void **state)
         {"train.precision=bf16", "train.precision: found \"bf16\": this build has no CUDA"},
 #endif
         {"train.precision=fp16", "train.precision: found \"fp16\": not available in this build"},
-        {"train.exchange_dtype=bf16", "train.exchange_dtype: found \"bf16\": not available in this build"},
         {"parallel.row_slice_threshold=5", "parallel.row_slice_threshold: found \"5\": not available in this build"},
         {"parallel.column_slice_threshold=5",
          "parallel.column_slice_threshold: found \"5\": not available in this build"},

@@ -111,7 +111,9 @@ static void cpu_close(dlrm_backend *be)
     cpu_impl *c = cpu_of(be);
     if (!c) return;
     for (int t = 0; c->scratch && t < c->threads; t++) dlrm_free(&c->scratch[t]);
+    for (int t = 0; c->wide && t < c->threads; t++) dlrm_free(&c->wide[t]);
     dlrm_free(&c->scratch);
+    dlrm_free(&c->wide);
     dlrm_free(&be->impl);
 }
 
@@ -170,8 +172,11 @@ dlrm_status dlrm_cpu_backend_open(const dlrm_backend_args *args, dlrm_backend *o
     int64_t interact = cpu_interact_scratch(args->max_slots, args->max_vector);
     if (interact > c->scratch_floats) c->scratch_floats = interact;
     TRY_TO(fail, st, dlrm_alloc(c->threads, sizeof *c->scratch, "CPU backend", &c->scratch));
-    for (int t = 0; t < c->threads; t++)
+    TRY_TO(fail, st, dlrm_alloc(c->threads, sizeof *c->wide, "CPU backend", &c->wide));
+    for (int t = 0; t < c->threads; t++) {
         TRY_TO(fail, st, dlrm_alloc(c->scratch_floats, sizeof(float), "CPU backend's scratch", &c->scratch[t]));
+        TRY_TO(fail, st, dlrm_alloc(args->max_slots, sizeof *c->wide[t], "CPU backend's scratch", &c->wide[t]));
+    }
     omp_set_num_threads(c->threads);
     dlrm_gemm_init();
     return DLRM_OK;

@@ -11,6 +11,7 @@ typedef struct cpu_impl {
     uint64_t seed;
     float **scratch; /* [threads]: for linear_backward (tiles of partial sums) and interact (a sample's vectors) */
     int64_t scratch_floats;
+    dlrm_vector_slot **wide; /* [threads][max_slots]: an interaction's slots where they do not travel as fp32 */
     double lap, seconds[DLRM_PHASES];
 } cpu_impl;
 

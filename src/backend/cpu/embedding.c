@@ -88,29 +88,29 @@ static int64_t bag_begin(const dlrm_bags *b, const dlrm_shard_input *in, int64_t
 
 /* --- lookup --- */
 
-DLRM_HOT static void add_row(float *into, const float *row, int dim)
+DLRM_HOT static void add_scaled_f32(float *into, const float *row, float by, int dim)
 {
-    for (int d = 0; d < dim; d++) into[d] += row[d];
+    for (int d = 0; d < dim; d++) into[d] += by * row[d];
 }
 
-DLRM_HOT static void add_row_bf16(float *restrict into, const uint16_t *restrict row, int dim)
+DLRM_HOT static void add_scaled_bf16(float *restrict into, const uint16_t *restrict row, float by, int dim)
 {
-    for (int d = 0; d < dim; d++) into[d] += dlrm_float_of_bf16(row[d]);
+    for (int d = 0; d < dim; d++) into[d] += by * dlrm_float_of_bf16(row[d]);
 }
 
-DLRM_HOT static void add_row_f16(float *restrict into, const uint16_t *restrict row, int dim)
+DLRM_HOT static void add_scaled_f16(float *restrict into, const uint16_t *restrict row, float by, int dim)
 {
-    for (int d = 0; d < dim; d++) into[d] += dlrm_float_of_f16(row[d]);
+    for (int d = 0; d < dim; d++) into[d] += by * dlrm_float_of_f16(row[d]);
 }
 
-static void add_row_of(dlrm_dtype type, float *into, const void *row, int dim)
+static void add_scaled(dlrm_dtype type, float *into, const void *row, float by, int dim)
 {
     if (type == DLRM_BF16)
-        add_row_bf16(into, row, dim);
+        add_scaled_bf16(into, row, by, dim);
     else if (type == DLRM_FP16)
-        add_row_f16(into, row, dim);
+        add_scaled_f16(into, row, by, dim);
     else
-        add_row(into, row, dim);
+        add_scaled_f32(into, row, by, dim);
 }
 
 DLRM_HOT static void scale_row(float *v, float by, int dim)
@@ -124,38 +124,47 @@ static void prefetch(const void *row, size_t bytes)
     for (; p < end; p += 64) __builtin_prefetch(p);
 }
 
+/* sum: a row of scratch, for vectors that do not travel as fp32. */
 static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t begin,
-                         int64_t end)
+                         int64_t end, float *sum)
 {
     const dlrm_table_shard *t = &a->shard->tables[in->table];
     const int dim = t->dim;
-    const dlrm_dtype type = a->shard->dtype;
-    const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type);
+    const dlrm_dtype type = a->shard->dtype, wire = a->shard->wire;
+    const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type), wire_bytes = dlrm_dtype_bytes(wire);
     const char *weight = t->weight;
     for (int64_t s = begin; s < end; s++) {
-        float *v = (float *)a->pooled + s * a->shard->width + in->column;
+        char *out = (char *)a->pooled + (size_t)(s * a->shard->width + in->column) * wire_bytes;
+        float *v = wire == DLRM_FP32 ? (float *)out : sum;
         int64_t i = bag_begin(bags, in, s), stop = bag_begin(bags, in, s + 1), n = stop - i;
         if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
         if (n == 0) {
-            memset(v, 0, (size_t)dim * sizeof *v);
+            memset(out, 0, (size_t)dim * wire_bytes);
+            continue;
+        }
+        if (n == 1 && type == wire) {
+            memcpy(out, weight + bags->ids[i] * row_bytes, row_bytes);
             continue;
         }
         dlrm_widen(type, weight + bags->ids[i++] * row_bytes, dim, v);
         for (; i < stop; i++) {
             if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
-            add_row_of(type, v, weight + bags->ids[i] * row_bytes, dim);
+            add_scaled(type, v, weight + bags->ids[i] * row_bytes, 1, dim);
         }
         if (in->mean && n > 1) scale_row(v, 1.0f / (float)n, dim);
+        dlrm_narrow(wire, v, dim, out);
     }
 }
 
 void cpu_lookup(dlrm_backend *be, const dlrm_lookup_args *a)
 {
+    const shard_work *w = a->shard->work;
     const int64_t block = 128, blocks = (a->B + block - 1) / block;
 #pragma omp parallel for collapse(2) schedule(dynamic, 4) num_threads(cpu_of(be)->threads)
     for (int64_t k = 0; k < blocks; k++)
         for (int j = 0; j < a->shard->n_inputs; j++)
-            lookup_input(a, &a->shard->inputs[j], &a->bags[j], k * block, (k + 1) * block < a->B ? (k + 1) * block : a->B);
+            lookup_input(a, &a->shard->inputs[j], &a->bags[j], k * block, (k + 1) * block < a->B ? (k + 1) * block : a->B,
+                         w->row[omp_get_thread_num()]);
 }
 
 /* --- sort --- */
@@ -213,17 +222,13 @@ void cpu_sort(dlrm_backend *be, const dlrm_lookup_args *a)
 
 /* --- update --- */
 
-DLRM_HOT static void add_scaled(float *into, const float *g, float by, int dim)
-{
-    for (int d = 0; d < dim; d++) into[d] += by * g[d];
-}
-
 /* The gradient of one row from its pairs [i, end): in order, in blocks of SUM_BLOCK so that long runs stay accurate.
  * Returns where it is: `sum`, or the one gradient itself. */
 static const float *row_gradient(const dlrm_update_args *a, const table_work *w, int64_t i, int64_t end, int dim,
                                  float *sum, float *block)
 {
     const uint64_t mask = ((uint64_t)1 << w->bag_bits) - 1;
+    const dlrm_dtype wire = a->shard->wire;
     float *into = end - i > SUM_BLOCK ? block : sum;
     bool first = true;
     for (int64_t at = i; at < end; at++) {
@@ -231,17 +236,17 @@ static const float *row_gradient(const dlrm_update_args *a, const table_work *w,
         int64_t s = (int64_t)(w->n_inputs == 1 ? bag : bag / (uint64_t)w->n_inputs);
         int j = w->inputs[w->n_inputs == 1 ? 0 : bag % (uint64_t)w->n_inputs];
         const dlrm_shard_input *in = &a->shard->inputs[j];
-        const float *g = (const float *)a->d_pooled + s * a->shard->width + in->column;
+        const char *g = (const char *)a->d_pooled + (size_t)(s * a->shard->width + in->column) * dlrm_dtype_bytes(wire);
         int64_t n = bag_begin(&a->bags[j], in, s + 1) - bag_begin(&a->bags[j], in, s);
         float by = in->mean ? 1.0f / (float)n : 1.0f;
-        if (end - i == 1 && by == 1.0f) return g;
+        if (end - i == 1 && by == 1.0f && wire == DLRM_FP32) return (const float *)g;
         if ((at - i) % SUM_BLOCK == 0) memset(into, 0, (size_t)dim * sizeof *into);
-        add_scaled(into, g, by, dim);
+        add_scaled(wire, into, g, by, dim);
         if (into == block && ((at - i) % SUM_BLOCK == SUM_BLOCK - 1 || at == end - 1)) {
             if (first)
                 memcpy(sum, block, (size_t)dim * sizeof *sum);
             else
-                add_row(sum, block, dim);
+                add_scaled_f32(sum, block, 1, dim);
             first = false;
         }
     }
@@ -258,8 +263,9 @@ static void prefetch_update(const dlrm_update_args *a, const dlrm_table_shard *t
     if (t->state[0]) prefetch(t->state[0] + (a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * t->dim), 64);
     if (w->n_inputs == 1) {
         int64_t s = (int64_t)(pair & (((uint64_t)1 << w->bag_bits) - 1));
-        prefetch((const float *)a->d_pooled + s * a->shard->width + a->shard->inputs[w->inputs[0]].column,
-                 (size_t)t->dim * sizeof(float));
+        const size_t size = dlrm_dtype_bytes(a->shard->wire);
+        prefetch((const char *)a->d_pooled + (size_t)(s * a->shard->width + a->shard->inputs[w->inputs[0]].column) * size,
+                 (size_t)t->dim * size);
     }
 }
 

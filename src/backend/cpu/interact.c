@@ -1,9 +1,12 @@
 /* Feature interaction, a sample at a time. dot works on blocks of 4 x 16 products in registers, over the vectors laid
- * out transposed (forward) or as they are (backward). */
+ * out transposed (forward) or as they are (backward). Vectors that do not travel as fp32 are widened to fp32 first, and
+ * their gradients narrowed at last. */
 #include "backend/cpu/cpu.h"
 
 #include <omp.h>
 #include <string.h>
+
+#include "base/half.h"
 
 typedef float vec8 __attribute__((vector_size(32), aligned(4), may_alias));
 enum { ROWS = 4, COLS = 16 }; /* a register block */
@@ -13,10 +16,15 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-int64_t cpu_interact_scratch(int slots, int max_width)
+static int64_t kernel_scratch(int slots, int max_width)
 {
     int64_t padded = round_up(slots, COLS);
     return padded * max_width + padded * padded;
+}
+
+int64_t cpu_interact_scratch(int slots, int max_width)
+{
+    return kernel_scratch(slots, max_width) + 2 * (int64_t)slots * max_width; /* wide vectors and their gradients */
 }
 
 static const float *vector(const dlrm_vector_slot *v, int64_t s)
@@ -159,25 +167,6 @@ static void cat_backward(const dlrm_interact_args *a, int64_t s, const float *d_
             memcpy(gradient(&a->slots[i], s), d_out, (size_t)a->slots[i].width * sizeof *d_out);
 }
 
-void cpu_interact_forward(dlrm_backend *be, const dlrm_interact_args *a)
-{
-    const cpu_impl *c = cpu_of(be);
-    const int D = a->slots[0].width;
-#pragma omp parallel for schedule(static) num_threads(c->threads)
-    for (int64_t s = 0; s < a->b; s++) {
-        float *scratch = c->scratch[omp_get_thread_num()], *out = (float *)a->out + s * a->out_width;
-        switch (a->kind) {
-        case DLRM_DOT:
-            memcpy(out, vector(&a->slots[0], s), (size_t)D * sizeof *out);
-            dot_forward(a->slots, a->n_slots, D, s, scratch, out + D);
-            break;
-        case DLRM_POOL: pool_forward(a, s, scratch, out); break;
-        case DLRM_CAT:
-        case DLRM_DCN: cat_forward(a, s, out); break;
-        }
-    }
-}
-
 /* Slot 0 of dot also passes straight through; a slot 0 that came out of a ReLU has no gradient where it is 0. */
 static void finish_slot0(const dlrm_interact_args *a, int64_t s, const float *d_out)
 {
@@ -191,20 +180,92 @@ static void finish_slot0(const dlrm_interact_args *a, int64_t s, const float *d_
         for (int d = 0; d < v->width; d++) g[d] = x[d] > 0 ? g[d] : 0;
 }
 
+/* The same interaction over fp32 vectors of one sample: those of slots 1 … and their gradients in scratch, slot 0's where
+ * they are. With vectors that are fp32 already: *a itself. */
+static dlrm_interact_args widened(const cpu_impl *c, const dlrm_interact_args *a, int thread)
+{
+    dlrm_interact_args wide = *a;
+    int most = 0;
+    if (a->wire == DLRM_FP32) return wide;
+    for (int i = 0; i < a->n_slots; i++) most = a->slots[i].width > most ? a->slots[i].width : most;
+    float *v = c->scratch[thread] + kernel_scratch(a->n_slots, most), *g = v + (int64_t)a->n_slots * most;
+    c->wide[thread][0] = a->slots[0];
+    for (int i = 1; i < a->n_slots; i++, v += most, g += most)
+        c->wide[thread][i] = (dlrm_vector_slot){.data = v, .width = a->slots[i].width, .grad = a->slots[i].grad ? g : NULL};
+    wide.slots = c->wide[thread];
+    return wide;
+}
+
+static void widen_vectors(const dlrm_interact_args *a, const dlrm_interact_args *wide, int64_t s)
+{
+    const int64_t size = (int64_t)dlrm_dtype_bytes(a->wire);
+    for (int i = 1; a->wire != DLRM_FP32 && i < a->n_slots; i++)
+        dlrm_widen(a->wire, (const char *)a->slots[i].data + s * a->slots[i].stride * size, a->slots[i].width, (float *)wide->slots[i].data);
+}
+
+static void narrow_gradients(const dlrm_interact_args *a, const dlrm_interact_args *wide, int64_t s)
+{
+    const int64_t size = (int64_t)dlrm_dtype_bytes(a->wire);
+    for (int i = 1; a->wire != DLRM_FP32 && i < a->n_slots; i++)
+        if (a->slots[i].grad)
+            dlrm_narrow(a->wire, wide->slots[i].grad, a->slots[i].width, (char *)a->slots[i].grad + s * a->slots[i].grad_stride * size);
+}
+
+static void forward(const dlrm_interact_args *a, int64_t s, float *scratch)
+{
+    const int D = a->slots[0].width;
+    float *out = (float *)a->out + s * a->out_width;
+    switch (a->kind) {
+    case DLRM_DOT:
+        memcpy(out, vector(&a->slots[0], s), (size_t)D * sizeof *out);
+        dot_forward(a->slots, a->n_slots, D, s, scratch, out + D);
+        break;
+    case DLRM_POOL: pool_forward(a, s, scratch, out); break;
+    case DLRM_CAT:
+    case DLRM_DCN: cat_forward(a, s, out); break;
+    }
+}
+
+static void backward(const dlrm_interact_args *a, int64_t s, float *scratch)
+{
+    const int D = a->slots[0].width;
+    const float *d_out = (const float *)a->d_out + s * a->out_width;
+    switch (a->kind) {
+    case DLRM_DOT: dot_backward(a->slots, a->n_slots, D, s, d_out + D, scratch); break;
+    case DLRM_POOL: pool_backward(a, s, scratch, d_out); break;
+    case DLRM_CAT:
+    case DLRM_DCN: cat_backward(a, s, d_out); break;
+    }
+    finish_slot0(a, s, d_out);
+}
+
+void cpu_interact_forward(dlrm_backend *be, const dlrm_interact_args *a)
+{
+    const cpu_impl *c = cpu_of(be);
+#pragma omp parallel num_threads(c->threads)
+    {
+        const int t = omp_get_thread_num();
+        const dlrm_interact_args wide = widened(c, a, t);
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < a->b; s++) {
+            widen_vectors(a, &wide, s);
+            forward(&wide, s, c->scratch[t]);
+        }
+    }
+}
+
 void cpu_interact_backward(dlrm_backend *be, const dlrm_interact_args *a)
 {
     const cpu_impl *c = cpu_of(be);
-    const int D = a->slots[0].width;
-#pragma omp parallel for schedule(static) num_threads(c->threads)
-    for (int64_t s = 0; s < a->b; s++) {
-        float *scratch = c->scratch[omp_get_thread_num()];
-        const float *d_out = (const float *)a->d_out + s * a->out_width;
-        switch (a->kind) {
-        case DLRM_DOT: dot_backward(a->slots, a->n_slots, D, s, d_out + D, scratch); break;
-        case DLRM_POOL: pool_backward(a, s, scratch, d_out); break;
-        case DLRM_CAT:
-        case DLRM_DCN: cat_backward(a, s, d_out); break;
+#pragma omp parallel num_threads(c->threads)
+    {
+        const int t = omp_get_thread_num();
+        const dlrm_interact_args wide = widened(c, a, t);
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < a->b; s++) {
+            widen_vectors(a, &wide, s);
+            backward(&wide, s, c->scratch[t]);
+            narrow_gradients(a, &wide, s);
         }
-        finish_slot0(a, s, d_out);
     }
 }
