@@ -311,13 +311,16 @@ static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_r
 
 static void run(harness *h, int number, char *label, size_t bytes)
 {
-    const embedding_case *c = &cases[number / RULES % SHAPES];
-    const int kind = number / RULES / SHAPES;
-    const dlrm_dtype type = number % RULES == ROW_SUMS ? DLRM_FP32 : types[kind].table, wire = types[kind].wire;
-    const dlrm_rule *rule = &rules[number % RULES];
+    /* all rules in fp32, then two of them with each pair of other types */
+    const int other_types = number - SHAPES * RULES, pair = other_types / SHAPES;
+    const int shape = other_types < 0 ? number / RULES : other_types % SHAPES, kind = other_types < 0 ? 0 : 1 + pair / 2;
+    const int which = other_types < 0 ? number % RULES : (shape + kind + 3 * (pair % 2)) % RULES;
+    const embedding_case *c = &cases[shape];
+    const dlrm_dtype type = which == ROW_SUMS ? DLRM_FP32 : types[kind].table, wire = types[kind].wire;
+    const dlrm_rule *rule = &rules[which];
     dlrm_backend *be = h_backend(h);
     const int slot = number % DLRM_SORTED, other = (slot + 1) % DLRM_SORTED;
-    snprintf(label, bytes, "%s, %s, B %lld (%s)", rule_names[number % RULES], types[kind].text, (long long)c->B, c->why);
+    snprintf(label, bytes, "%s, %s, B %lld (%s)", rule_names[which], types[kind].text, (long long)c->B, c->why);
     dlrm_shard shard;
     batch now, next;
     arena host;
@@ -345,7 +348,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
                                      .step = STEP,
                                      .slot = slot,
                                      .d_pooled = h_input_as(h, "d_pooled", wire, d_pooled, n)};
-    if (number % RULES == ROW_SUMS)
+    if (which == ROW_SUMS)
         be->ops->row_sums(be, &update);
     else
         be->ops->update(be, &update);
@@ -376,5 +379,5 @@ const family embedding_family = {"embedding",
                                   SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(pin),
                                   SLOT(unpin)},
                                  false,
-                                 SHAPES *RULES *TYPES,
+                                 SHAPES *(RULES + 2 * (TYPES - 1)),
                                  run};
