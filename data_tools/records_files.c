@@ -161,6 +161,18 @@ static dlrm_status load(const char *folder, const dlrm_yaml *root, dlrm_record_f
     return load_tables(tables, shape);
 }
 
+dlrm_status dlrm_records_parse(const char *folder, const char *path, const char *text, size_t bytes, dlrm_record_files *files,
+                               dlrm_shape *shape)
+{
+    dlrm_yaml_doc doc;
+    *files = (dlrm_record_files){0};
+    *shape = (dlrm_shape){0};
+    TRY(dlrm_yaml_parse(path, text, bytes, &doc));
+    dlrm_status st = load(folder, doc.root, files, shape);
+    dlrm_yaml_clear(&doc);
+    return st;
+}
+
 dlrm_status dlrm_records_load(const char *folder, dlrm_record_files *files, dlrm_shape *shape)
 {
     char path[DLRM_PATH_MAX];

@@ -18,5 +18,7 @@ bool dlrm_record_files_find(const char *path, dlrm_format format, dlrm_record_fi
 extern const char dlrm_records_description[]; /* "records.yaml" */
 dlrm_status dlrm_records_describe(const char *folder, dlrm_format format, const dlrm_shape *shape,
                                   const int64_t rows[DLRM_OUT_SPLITS]) DLRM_MUST_USE;
-/* Reads FOLDER/records.yaml. */
+/* Reads FOLDER/records.yaml; shape is the caller's to clear, after an error, too. parse: its text, which is in memory. */
 dlrm_status dlrm_records_load(const char *folder, dlrm_record_files *files, dlrm_shape *shape) DLRM_MUST_USE;
+dlrm_status dlrm_records_parse(const char *folder, const char *path, const char *text, size_t bytes, dlrm_record_files *files,
+                               dlrm_shape *shape) DLRM_MUST_USE;
