@@ -111,6 +111,19 @@ class Case(unittest.TestCase):
         self.assertEqual(r.returncode, code, r.stdout + r.stderr)
         return r
 
+    def measured(self, *args):
+        """A tool run's peak resident bytes, by the kernel. (A child's ru_maxrss would count this interpreter before exec.)"""
+        peak = 0
+        with subprocess.Popen([DLRM_DATA] + [str(a) for a in args], cwd=self.dir, stdout=subprocess.DEVNULL) as p:
+            while p.poll() is None:
+                with open("/proc/%d/status" % p.pid) as f:
+                    fields = dict(line.split(":", 1) for line in f)
+                if fields["Name"].strip() == "dlrm_data" and "VmHWM" in fields:
+                    peak = int(fields["VmHWM"].split()[0]) * 1024
+                time.sleep(0.005)
+        self.assertEqual(p.returncode, 0)
+        return peak
+
     def fails(self, message, *args, code=1):
         r = self.tool(*args, code=code)
         self.assertIn(message, r.stderr)
@@ -282,6 +295,20 @@ class Records(Case):
         self.write("flat.bin", records(rows))
         r = self.tool("info", "flat.bin", code=1)
         self.assertIn("problem: flat.bin: each feature's ids lie above those of the one before it", r.stdout)
+
+    def test_large_ids_and_known_tables(self):  # T7: ids above 2^24; T17: two lists of 40 M, told apart by their sums
+        v1 = [39884406, 39043, 17289, 7420, 20263, 3, 7120, 1543, 63, 38532951, 2953546, 403346, 10, 2208, 11938, 155, 4, 976, 14, 39979771, 25641295,
+              39664984, 585935, 12972, 108, 36]
+        rows = make_rows(1000, 12, cards=v1)
+        self.assertGreater((rows.ids[0] > 2**24).sum(), 100)
+        self.write("v1/train_data.bin", records(rows))
+        self.tool("convert", "v1", "--cardinalities", ",".join(map(str, v1)), "--out", "split")
+        got, _ = read_split_binary(self.path("split"), "train")
+        for k in range(26):
+            np.testing.assert_array_equal(got.ids[k], rows.ids[k])
+        self.assertIn("187767399 table rows (MLPerf DLRM v1: modulo 40 M before the vocabulary)", self.tool("info", "split").stdout)
+        self.tool("convert", "split", "--to", "mlperf_bin", "--out", "back")
+        self.assertTrue(self.bytes_of("back/train_data.bin") == self.bytes_of("v1/train_data.bin"))
 
     def sparse(self, name, rows, at, data):
         """A file of so many records, most of them holes."""
@@ -617,19 +644,6 @@ class MultiHot(Case):
 
 
 class Shuffle(Case):
-    def measured(self, *args):
-        """A tool run's peak resident bytes, by the kernel. (A child's ru_maxrss would count this interpreter before exec.)"""
-        peak = 0
-        with subprocess.Popen([DLRM_DATA] + [str(a) for a in args], cwd=self.dir, stdout=subprocess.DEVNULL) as p:
-            while p.poll() is None:
-                with open("/proc/%d/status" % p.pid) as f:
-                    fields = dict(line.split(":", 1) for line in f)
-                if fields["Name"].strip() == "dlrm_data" and "VmHWM" in fields:
-                    peak = int(fields["VmHWM"].split()[0]) * 1024
-                time.sleep(0.005)
-        self.assertEqual(p.returncode, 0)
-        return peak
-
     def pick(self, rows, order):
         return Rows(rows.label[order], rows.dense[order], [i[order] for i in rows.ids], rows.cards,
                     [l if l is None else l[order] for l in rows.lengths])
@@ -686,6 +700,26 @@ class Shuffle(Case):
             got = np.fromfile(self.path("out%d/train_data.bin" % memory), "<i4").reshape(-1, 40)
             self.assertTrue(np.array_equal(got, data[order]), memory)
             shutil.rmtree(self.path("out%d" % memory))
+
+    def test_memory_of_streams(self):
+        # 96 MB in, and 514 MB out of multihot, through a few MiB; multihot's own bound is for random ids
+        n = 40000 if SANITIZED else 600000
+        rng = np.random.default_rng(86)
+        data = np.zeros((n, 40), "<i4")
+        data[:, 0] = rng.integers(0, 2, n)
+        data[:, 1] = 1
+        data[:, 14:] = rng.integers(0, 100000, (n, 26))
+        self.write("big/train_data.bin", data)
+        said = ["--from", "mlperf_bin", "--from-dense", "counts", "--cardinalities", ",".join(["100000"] * 26)]
+        peak = self.measured("convert", "big", *said, "--out", "split")
+        again = self.measured("convert", "split", "--to", "hugectr_raw", "--out", "raw")
+        many = self.measured("multihot", "split", "--memory", "16M", "--out", "many")
+        if not SANITIZED:
+            self.assertLess(peak, 48 << 20)
+            self.assertLess(again, 48 << 20)
+            self.assertLess(many, (16 + 48) << 20)
+        got = np.fromfile(self.path("split/train/cat_25.bin"), "<i4")
+        self.assertTrue(np.array_equal(got, data[:, 39]))
 
     def test_an_interrupted_run(self):
         self.write("m.bin", records(make_rows(100000, 85)))
