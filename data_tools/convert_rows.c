@@ -12,7 +12,9 @@ static dlrm_status convert(const dlrm_convert_options *o, dlrm_row_source *from,
     dlrm_sink_args args = {.format = o->to,
                            .folder = out->work,
                            .shape = &wanted,
-                           .dense_bytes = o->dense_type < 0 ? from->dense_bytes : o->dense_type ? 4 : 2,
+                           .dense_bytes = o->dense_type < 0 ? from->dense_bytes
+                                          : o->dense_type   ? 4
+                                                            : 2,
                            .vocab = o->vocab,
                            .memory = o->memory};
     memcpy(args.rows, from->rows, sizeof args.rows);
@@ -37,8 +39,9 @@ dlrm_status dlrm_convert_rows(const dlrm_convert_options *o)
     dlrm_output_abandon(&out);
     if (st == DLRM_OK)
         dlrm_info("wrote %s: %s to %s, rows: %lld train, %lld test, %lld validation; %.1f s, %.0f MB/s of input", out.path,
-                  dlrm_format_names[from->format], dlrm_format_names[o->to], (long long)from->rows[DLRM_TRAIN], (long long)from->rows[DLRM_TEST],
-                  (long long)from->rows[DLRM_VALIDATION], dlrm_now() - start, (double)from->disk_bytes * 1e-6 / (dlrm_now() - start));
+                  dlrm_format_names[from->format], dlrm_format_names[o->to], (long long)from->rows[DLRM_TRAIN],
+                  (long long)from->rows[DLRM_TEST], (long long)from->rows[DLRM_VALIDATION], dlrm_now() - start,
+                  (double)from->disk_bytes * 1e-6 / (dlrm_now() - start));
     dlrm_source_close(&from);
     return st;
 }

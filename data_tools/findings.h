@@ -21,7 +21,6 @@ typedef struct dlrm_findings {
 } dlrm_findings;
 
 /* `to` NULL: fails with the message. */
-dlrm_status dlrm_found(dlrm_findings *to, const void *place, const char *kind, const char *fmt, ...)
-    DLRM_PRINTF(4, 5) DLRM_MUST_USE;
+dlrm_status dlrm_found(dlrm_findings *to, const void *place, const char *kind, const char *fmt, ...) DLRM_PRINTF(4, 5) DLRM_MUST_USE;
 /* Prints them, one a line, with how many more there are of each. */
 void dlrm_findings_print(const dlrm_findings *f);

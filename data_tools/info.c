@@ -72,7 +72,8 @@ static dlrm_status survey_rows(survey *s)
 static dlrm_status verdict(const survey *s, int64_t problems)
 {
     if (problems == 0) {
-        dlrm_info("%s", s->all ? "every row verified: no problems" : "no problems found in the rows looked at; 'dlrm_data verify' reads all");
+        dlrm_info("%s",
+                  s->all ? "every row verified: no problems" : "no problems found in the rows looked at; 'dlrm_data verify' reads all");
         return DLRM_OK;
     }
     return FAIL(DLRM_E_INPUT, "%s: %lld problem%s found", s->path, (long long)problems, problems > 1 ? "s" : "");

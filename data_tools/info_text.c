@@ -62,19 +62,20 @@ static void print(const char *path, const text_survey *s, const dlrm_text_input 
         dlrm_info("%-10s %lld", "rows", (long long)s->rows);
     else
         dlrm_info("%-10s about %.0f, by the %lld lines looked at", "rows",
-                  (double)dlrm_text_file_bytes(in) / (double)(dlrm_text_bytes_read(in) > 0 ? dlrm_text_bytes_read(in) : 1) * (double)dlrm_text_bytes(in) /
-                      ((double)s->bytes / (double)s->lines),
+                  (double)dlrm_text_file_bytes(in) / (double)(dlrm_text_bytes_read(in) > 0 ? dlrm_text_bytes_read(in) : 1) *
+                      (double)dlrm_text_bytes(in) / ((double)s->bytes / (double)s->lines),
                   (long long)s->lines);
     if (all && published_rows(path) > 0) dlrm_info("%-10s %lld in Criteo's own file of this name", "", (long long)published_rows(path));
     dlrm_info("%-10s %.3f %% with label 1", "labels", 100 * (double)s->positives / rows);
-    dlrm_info("%-10s 13 counts a row, %.2f %% missing, %.3f %% negative, the least %d", "dense", 100 * (double)s->missing_dense / rows / CRITEO_DENSE,
-              100 * (double)s->negative / rows / CRITEO_DENSE, s->least);
+    dlrm_info("%-10s 13 counts a row, %.2f %% missing, %.3f %% negative, the least %d", "dense",
+              100 * (double)s->missing_dense / rows / CRITEO_DENSE, 100 * (double)s->negative / rows / CRITEO_DENSE, s->least);
     dlrm_info("%-10s 26 hashes a row, %.2f %% missing; 'dlrm_data convert' makes ids of them", "features",
               100 * (double)s->missing_ids / rows / CRITEO_IDS);
     if (s->bad > 0)
-        dlrm_info("problem: %s: line %lld: %s (malformed lines: %lld of %lld)", path, (long long)s->bad_line + 1, s->first_bad, (long long)s->bad,
-                  (long long)s->lines);
-    if (all && dlrm_text_open_ended(in, 0)) dlrm_info("problem: %s: the last line does not end in a line break; was the file cut off?", path);
+        dlrm_info("problem: %s: line %lld: %s (malformed lines: %lld of %lld)", path, (long long)s->bad_line + 1, s->first_bad,
+                  (long long)s->bad, (long long)s->lines);
+    if (all && dlrm_text_open_ended(in, 0))
+        dlrm_info("problem: %s: the last line does not end in a line break; was the file cut off?", path);
 }
 
 dlrm_status dlrm_info_text(const char *path, int64_t lines, int64_t *problems)

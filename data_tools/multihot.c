@@ -17,9 +17,9 @@
 const int dlrm_mlperf_hotness[DLRM_MLPERF_FEATURES] = {3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1};
 
 /* The rows of DLRM-DCNv2's tables: Terabyte's ids, modulo 40,000,000. */
-static const int64_t mlperf_rows[DLRM_MLPERF_FEATURES] = {40000000, 39060, 17295, 7424,     20265,    3,        7122,   1543,  63,
-                                                          40000000, 3067956, 405282, 10,    2209,     11938,    155,    4,     976,
-                                                          14,       40000000, 40000000, 40000000, 590152, 12973, 108,   36};
+static const int64_t mlperf_rows[DLRM_MLPERF_FEATURES] = {40000000, 39060,    17295,    7424,     20265,  3,     7122, 1543, 63,
+                                                          40000000, 3067956,  405282,   10,       2209,   11938, 155,  4,    976,
+                                                          14,       40000000, 40000000, 40000000, 590152, 12973, 108,  36};
 
 static const char help_text[] =
     "Makes MLPerf's multi-hot rows (DLRM-DCNv2) of one-hot ones: each id becomes a bag of so many ids, the first\n"
@@ -73,9 +73,10 @@ static dlrm_status lists(making *m)
         st = dlrm_parse_list("rows", m->rows, INT32_MAX - 1, n, list + n, &n_rows);
     }
     if (st == DLRM_OK && (m->hotness ? n_hotness : DLRM_MLPERF_FEATURES) != n)
-        st = FAIL(DLRM_E_USAGE, "--hotness: %s%d values, expected one for each of %d features", m->hotness ? "" : "not given, and MLPerf's are ",
-                  m->hotness ? n_hotness : DLRM_MLPERF_FEATURES, n);
-    if (st == DLRM_OK && m->rows && n_rows != n) st = FAIL(DLRM_E_USAGE, "--rows: %d values, expected one for each of %d features", n_rows, n);
+        st = FAIL(DLRM_E_USAGE, "--hotness: %s%d values, expected one for each of %d features",
+                  m->hotness ? "" : "not given, and MLPerf's are ", m->hotness ? n_hotness : DLRM_MLPERF_FEATURES, n);
+    if (st == DLRM_OK && m->rows && n_rows != n)
+        st = FAIL(DLRM_E_USAGE, "--rows: %d values, expected one for each of %d features", n_rows, n);
     for (int f = 0; st == DLRM_OK && f < n; f++) {
         dlrm_feature *to = &shape->features[f];
         if (to->hotness != 1 || to->variable)

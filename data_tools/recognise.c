@@ -47,7 +47,8 @@ static dlrm_status recognise_text(const char *path, const char *line, int tabs, 
         return DLRM_OK;
     }
     if (tabs == 38)
-        return FAIL(DLRM_E_INPUT, "%s: Criteo's text without labels (39 fields, as Kaggle's test.txt): there is nothing to train or score on", path);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: Criteo's text without labels (39 fields, as Kaggle's test.txt): there is nothing to train or score on", path);
     if (strchr(line, ','))
         return FAIL(DLRM_E_INPUT, "%s: comma-separated text; expected Criteo's 40 fields with tabs between them and no header line", path);
     return FAIL(DLRM_E_INPUT, "%s: text whose first line has %d fields, expected Criteo's 40 with tabs between them", path, tabs + 1);
@@ -84,8 +85,10 @@ static dlrm_status recognise_records(const char *path, dlrm_format *out)
         *out = known[i].format;
         if (dlrm_record_judge(&e, path, &found) == DLRM_OK && found == known[i].dense) return DLRM_OK;
     }
-    return FAIL(DLRM_E_INPUT, "%s: %lld bytes that are none of the known formats; if they are records, name them with --format, --dense-features, "
-                "--hotness and --dense", path, (long long)st.st_size);
+    return FAIL(DLRM_E_INPUT,
+                "%s: %lld bytes that are none of the known formats; if they are records, name them with --format, --dense-features, "
+                "--hotness and --dense",
+                path, (long long)st.st_size);
 }
 
 static dlrm_status recognise_file(const char *path, dlrm_format *out)
@@ -109,7 +112,8 @@ static dlrm_status recognise_file(const char *path, dlrm_format *out)
     memcpy(words, head, sizeof words);
     bool sums = (int32_t)words[0] == 64;
     if (sums) memcpy(words, head + 4, 64);
-    if (got >= 64 && words[0] == sums && words[1] > 0 && words[2] == 1 && words[4] > 0 && words[4] < 1 << 16 && words[5] == 0 && words[6] == 0) {
+    if (got >= 64 && words[0] == sums && words[1] > 0 && words[2] == 1 && words[4] > 0 && words[4] < 1 << 16 && words[5] == 0 &&
+        words[6] == 0) {
         *out = DLRM_FORMAT_HUGECTR_NORM;
         return DLRM_OK;
     }
@@ -139,9 +143,11 @@ static dlrm_status recognise_folder(const char *path, dlrm_format *out)
         return DLRM_OK;
     }
     if (has(path, "_metadata") || has(path, "_metadata.json"))
-        return FAIL(DLRM_E_INPUT, "%s: a Parquet folder (NVTabular's): not read by dlrm_data; write split_binary or HugeCTR's formats from there", path);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: a Parquet folder (NVTabular's): not read by dlrm_data; write split_binary or HugeCTR's formats from there", path);
     if (has(path, "category.bin") && has(path, "metadata.json"))
-        return FAIL(DLRM_E_INPUT, "%s: whole matrices (label.bin, dense.bin, category.bin) of HugeCTR's sparse operation kit: not read", path);
+        return FAIL(DLRM_E_INPUT, "%s: whole matrices (label.bin, dense.bin, category.bin) of HugeCTR's sparse operation kit: not read",
+                    path);
     if (has(path, "label.bin") && has(path, "cat_0.bin"))
         return FAIL(DLRM_E_INPUT, "%s: one split of a split_binary folder; name the folder above it, which describes the files", path);
     if (has(path, "day_0_sparse.npy") || has(path, "train_sparse.npy"))
@@ -150,8 +156,10 @@ static dlrm_status recognise_folder(const char *path, dlrm_format *out)
         return recognise_records(files.path[*files.path[DLRM_TRAIN] ? DLRM_TRAIN : DLRM_TEST], out);
     if (has(path, "train.txt") || has(path, "train.txt.gz") || has(path, "day_0") || has(path, "day_0.gz"))
         return FAIL(DLRM_E_INPUT, "%s: a folder of Criteo's text; name its files", path);
-    return FAIL(DLRM_E_INPUT, "%s: a folder of none of the known formats: no feature_spec.yaml, model_size.json, records.yaml, train_data.bin, "
-                "*_train.bin or file_list.txt", path);
+    return FAIL(DLRM_E_INPUT,
+                "%s: a folder of none of the known formats: no feature_spec.yaml, model_size.json, records.yaml, train_data.bin, "
+                "*_train.bin or file_list.txt",
+                path);
 }
 
 dlrm_status dlrm_recognise(const char *path, dlrm_format *out)

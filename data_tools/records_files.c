@@ -92,8 +92,8 @@ static dlrm_status need_int(const dlrm_yaml *map, const char *key, int64_t min, 
     char found[64];
     TRY(need(map, key, DLRM_YAML_SCALAR, &node));
     if (!dlrm_yaml_int(node, out) || *out < min || *out > max)
-        return dlrm_yaml_fail(node, "%s: found %s, expected an integer from %lld to %lld", key, dlrm_yaml_describe(node, found, sizeof found),
-                              (long long)min, (long long)max);
+        return dlrm_yaml_fail(node, "%s: found %s, expected an integer from %lld to %lld", key,
+                              dlrm_yaml_describe(node, found, sizeof found), (long long)min, (long long)max);
     return DLRM_OK;
 }
 

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "base/half.h"
+#include "base/mem.h"
 #include "dense.h"
 #include "records_files.h"
 #include "split_binary.h"
@@ -46,8 +46,8 @@ static void from_counts(dlrm_dense_form to, const dlrm_shape *shape, dlrm_stretc
         int32_t count;
         memcpy(&count, &in[i], sizeof count);
         float value = count == DLRM_NO_COUNT ? 0.0f
-                    : to == DLRM_FORM_LOG1   ? dlrm_record_log1p(count > 0 ? count : 0)
-                    : count > -3             ? (float)log((double)count + 3.0)
+                      : to == DLRM_FORM_LOG1 ? dlrm_record_log1p(count > 0 ? count : 0)
+                      : count > -3           ? (float)log((double)count + 3.0)
                                              : 0.0f;
         memcpy(&out[i], &value, sizeof value);
     }
@@ -131,8 +131,8 @@ dlrm_status dlrm_split_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out
     TRY(dlrm_shape_copy(shape, &s->base.shape));
     for (int f = 0; f < n; f++)
         if (dlrm_columns_id_bytes(shape->features[f].cardinality) == 0)
-            return FAIL(DLRM_E_INPUT, "feature %s: a cardinality of %lld, expected at most 2147483646 for split_binary", shape->features[f].name,
-                        (long long)shape->features[f].cardinality);
+            return FAIL(DLRM_E_INPUT, "feature %s: a cardinality of %lld, expected at most 2147483646 for split_binary",
+                        shape->features[f].name, (long long)shape->features[f].cardinality);
     TRY(dlrm_alloc(n, sizeof(int64_t) + sizeof(int) + sizeof(bool), "the features", &cardinality));
     int *hotness = (int *)(cardinality + n);
     bool *variable = (bool *)(hotness + n);
@@ -141,7 +141,12 @@ dlrm_status dlrm_split_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out
         hotness[f] = shape->features[f].hotness;
         variable[f] = shape->features[f].variable;
     }
-    dlrm_columns_shape columns = {shape->n_dense, args->dense_bytes, (int)n, cardinality, hotness, variable,
+    dlrm_columns_shape columns = {shape->n_dense,
+                                  args->dense_bytes,
+                                  (int)n,
+                                  cardinality,
+                                  hotness,
+                                  variable,
                                   shape->form == DLRM_FORM_FLOATS ? NULL : dlrm_form_names[shape->form]};
     dlrm_status st = dlrm_columns_open(args->folder, &columns, args->rows, &s->columns);
     dlrm_free(&cardinality);
@@ -223,7 +228,8 @@ dlrm_status dlrm_record_sink_open(const dlrm_sink_args *args, dlrm_row_sink **ou
     *out = &s->base;
     TRY(dlrm_shape_copy(shape, &s->base.shape));
     s->format = args->format;
-    s->layout = (dlrm_record_layout){shape->n_dense, shape->form == DLRM_FORM_COUNTS ? DLRM_RECORD_COUNTS : DLRM_RECORD_FLOATS, (int)shape->n_ids};
+    s->layout =
+        (dlrm_record_layout){shape->n_dense, shape->form == DLRM_FORM_COUNTS ? DLRM_RECORD_COUNTS : DLRM_RECORD_FLOATS, (int)shape->n_ids};
     memcpy(s->rows, args->rows, sizeof s->rows);
     TRY(dlrm_tool_path(s->folder, "%s", args->folder));
     for (int f = 0; f < shape->n_features; f++) {
@@ -249,7 +255,7 @@ dlrm_status dlrm_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out)
 {
     *out = NULL;
     dlrm_status st = args->format == DLRM_FORMAT_SPLIT_BINARY ? dlrm_split_sink_open(args, out)
-                   : args->format == DLRM_FORMAT_TEXT         ? dlrm_text_sink_open(args, out)
+                     : args->format == DLRM_FORMAT_TEXT       ? dlrm_text_sink_open(args, out)
                                                               : dlrm_record_sink_open(args, out);
     if (st != DLRM_OK) dlrm_sink_close(out);
     return st;

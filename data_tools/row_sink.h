@@ -13,12 +13,12 @@ struct dlrm_row_sink {
 
 typedef struct dlrm_sink_args {
     dlrm_format format;
-    const char *folder; /* exists */
+    const char *folder;      /* exists */
     const dlrm_shape *shape; /* the form is the one that is wanted on disk: see dlrm_sink_form */
     int64_t rows[DLRM_OUT_SPLITS];
-    int dense_bytes;     /* split_binary: 2 or 4 */
-    const char *vocab;   /* text: a converted folder whose vocabularies turn ids back into hashes; NULL: an id is its own */
-    int64_t memory;      /* text: bytes that these may take */
+    int dense_bytes;   /* split_binary: 2 or 4 */
+    const char *vocab; /* text: a converted folder whose vocabularies turn ids back into hashes; NULL: an id is its own */
+    int64_t memory;    /* text: bytes that these may take */
 } dlrm_sink_args;
 
 /* DLRM_E_INPUT where the format cannot hold such rows. */

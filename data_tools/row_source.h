@@ -37,11 +37,11 @@ struct dlrm_row_source {
 
 /* What the user says about files that do not say it themselves. */
 typedef struct dlrm_source_hints {
-    int format;                       /* of dlrm_format; -1: to be recognised */
-    int form;                         /* of dlrm_dense_form; -1: as found */
-    int64_t n_dense;                  /* -1: 13 */
+    int format;                          /* of dlrm_format; -1: to be recognised */
+    int form;                            /* of dlrm_dense_form; -1: as found */
+    int64_t n_dense;                     /* -1: 13 */
     const char *cardinalities, *hotness; /* lists; NULL: as the description says, else as source_records.c has it */
-    int key_width;                    /* of hugectr_norm: index into dlrm_key_widths */
+    int key_width;                       /* of hugectr_norm: index into dlrm_key_widths */
 } dlrm_source_hints;
 
 /* Opens whatever stands at `path`: a folder or a file. findings: may be NULL. */
@@ -58,8 +58,8 @@ dlrm_status dlrm_recognise(const char *path, dlrm_format *out) DLRM_MUST_USE;
 
 /* The twins; paths are as in dlrm_source_open. *out is allocated by them. */
 dlrm_status dlrm_split_source_open(const char *path, const dlrm_source_hints *h, dlrm_row_source **out) DLRM_MUST_USE;
-dlrm_status dlrm_record_source_open(const char *path, dlrm_format format, const dlrm_source_hints *h,
-                                    dlrm_findings *findings, dlrm_row_source **out) DLRM_MUST_USE;
+dlrm_status dlrm_record_source_open(const char *path, dlrm_format format, const dlrm_source_hints *h, dlrm_findings *findings,
+                                    dlrm_row_source **out) DLRM_MUST_USE;
 dlrm_status dlrm_norm_source_open(const char *path, const dlrm_source_hints *h, dlrm_row_source **out) DLRM_MUST_USE;
 
 extern const char *const dlrm_out_split_names[DLRM_OUT_SPLITS]; /* "train", "test", "validation" */

@@ -123,8 +123,8 @@ dlrm_status dlrm_parse_list(const char *option, const char *text, int64_t max, i
         char *end;
         long long v = isdigit((unsigned char)*at) ? strtoll(at, &end, 10) : (end = NULL, 0);
         if (!end || (*end && *end != ',') || v < 1 || v > max)
-            return FAIL(DLRM_E_USAGE, "--%s: \"%.60s\" at place %d, expected integers from 1 to %lld with commas between them", option,
-                        at, *n, (long long)max);
+            return FAIL(DLRM_E_USAGE, "--%s: \"%.60s\" at place %d, expected integers from 1 to %lld with commas between them", option, at,
+                        *n, (long long)max);
         if (*n == most) return FAIL(DLRM_E_USAGE, "--%s: more than %d values", option, most);
         out[(*n)++] = v;
         if (!*end) return DLRM_OK;

@@ -35,16 +35,16 @@ typedef struct dlrm_shape {
 /* n features called cat_0 …, of one id a row; cardinalities are 0 until somebody sets them. */
 dlrm_status dlrm_shape_open(int n_dense, int n_features, dlrm_shape *out) DLRM_MUST_USE;
 dlrm_status dlrm_shape_copy(const dlrm_shape *from, dlrm_shape *out) DLRM_MUST_USE;
-void dlrm_shape_clear(dlrm_shape *s); /* copes with {0} */
+void dlrm_shape_clear(dlrm_shape *s);  /* copes with {0} */
 void dlrm_shape_settle(dlrm_shape *s); /* `first`, n_ids and variable follow from the features' hotness */
 
 /* Rows [first, first+n) of a split. */
 typedef struct dlrm_stretch {
     int64_t capacity, first, n;
-    uint8_t *labels;  /* [n] */
-    void *dense;      /* [n][n_dense] of 4 bytes: int32 or float32, as the form says */
-    uint32_t *ids;    /* feature f: from ids[capacity * features[f].first] on [n][hotness]; places beyond a bag's end are 0 */
-    int32_t *lengths; /* feature f: from lengths[capacity * f] on [n]; NULL where no feature varies */
+    uint8_t *labels;   /* [n] */
+    void *dense;       /* [n][n_dense] of 4 bytes: int32 or float32, as the form says */
+    uint32_t *ids;     /* feature f: from ids[capacity * features[f].first] on [n][hotness]; places beyond a bag's end are 0 */
+    int32_t *lengths;  /* feature f: from lengths[capacity * f] on [n]; NULL where no feature varies */
     uint32_t *scratch; /* [capacity * the largest hotness]: room of whoever holds the stretch */
 } dlrm_stretch;
 

@@ -200,9 +200,10 @@ static dlrm_status shuffle(shuffling *s)
     TRY(s->to->finish(s->to));
     TRY(dlrm_vocab_keep(s->in, s->out.work));
     TRY(dlrm_output_commit(&s->out));
-    dlrm_info("wrote %s: %lld training rows shuffled with seed %lld; %.1f s, %.0f MB/s, %d buckets, peak memory %.0f MiB of %.0f", s->out.path,
-              (long long)s->from->rows[DLRM_TRAIN], (long long)s->seed, dlrm_now() - start, (double)bytes * 1e-6 / (dlrm_now() - start),
-              1 << s->spool_args.bucket_bits, (double)dlrm_mem_peak_resident() / (1 << 20), (double)s->memory / (1 << 20));
+    dlrm_info("wrote %s: %lld training rows shuffled with seed %lld; %.1f s, %.0f MB/s, %d buckets, peak memory %.0f MiB of %.0f",
+              s->out.path, (long long)s->from->rows[DLRM_TRAIN], (long long)s->seed, dlrm_now() - start,
+              (double)bytes * 1e-6 / (dlrm_now() - start), 1 << s->spool_args.bucket_bits, (double)dlrm_mem_peak_resident() / (1 << 20),
+              (double)s->memory / (1 << 20));
     return DLRM_OK;
 }
 

@@ -40,8 +40,8 @@ typedef struct norm_source {
     norm_files files[DLRM_OUT_SPLITS];
     norm_reader reader[DLRM_OUT_SPLITS];
     int key_bytes;
-    int64_t slots; /* of the header; every file has the same */
-    float *floats; /* label and dense values of a record */
+    int64_t slots;         /* of the header; every file has the same */
+    float *floats;         /* label and dense values of a record */
     int64_t *most, *least; /* [slots]: keys of a record, while scanning */
 } norm_source;
 
@@ -69,7 +69,8 @@ static dlrm_status begin_unit(norm_reader *r)
 
 static dlrm_status take_of_unit(norm_reader *r, void *out, int64_t bytes)
 {
-    if (r->header.error_check && bytes > r->unit_left) return bad_file(r, "a record is longer than its length says; are its keys of the other width?");
+    if (r->header.error_check && bytes > r->unit_left)
+        return bad_file(r, "a record is longer than its length says; are its keys of the other width?");
     TRY(take(r, out, bytes));
     r->unit_left -= (int32_t)bytes;
     for (int64_t i = 0; i < bytes; i++) r->sum = (uint8_t)(r->sum + ((const uint8_t *)out)[i]);
@@ -83,8 +84,8 @@ static dlrm_status end_unit(norm_reader *r)
     if (r->unit_left != 0) return bad_file(r, "a record is shorter than its length says; are its keys of the other width?");
     TRY(take(r, &sum, 1));
     if (sum == r->sum) return DLRM_OK;
-    return FAIL(DLRM_E_INPUT, "%s: row %lld of its split: the checksum is %d, expected %d: the file is damaged", r->path, (long long)r->row, sum,
-                r->sum);
+    return FAIL(DLRM_E_INPUT, "%s: row %lld of its split: the checksum is %d, expected %d: the file is damaged", r->path, (long long)r->row,
+                sum, r->sum);
 }
 
 /* A file with sums starts with the length of its header, 64; one without with error_check, 0. */
@@ -99,12 +100,13 @@ static dlrm_status read_header(norm_reader *r)
     TRY(begin_unit(r));
     TRY(take_of_unit(r, words, sizeof words));
     if (r->header.error_check != words[0])
-        return FAIL(DLRM_E_INPUT, "%s: no header of HugeCTR's Norm format: error_check is %lld, expected 0, or 1 after a length of 64", r->path,
-                    (long long)words[0]);
+        return FAIL(DLRM_E_INPUT, "%s: no header of HugeCTR's Norm format: error_check is %lld, expected 0, or 1 after a length of 64",
+                    r->path, (long long)words[0]);
     TRY(end_unit(r));
     r->header = (norm_header){words[0], words[1], words[2], words[3], words[4]};
     if (words[1] < 0 || words[2] != 1 || words[3] < 0 || words[3] > 1 << 20 || words[4] < 1 || words[4] > MOST_SLOTS)
-        return FAIL(DLRM_E_INPUT, "%s: header with %lld records, label_dim %lld, dense_dim %lld, slot_num %lld; expected one label and 1 to %d slots",
+        return FAIL(DLRM_E_INPUT,
+                    "%s: header with %lld records, label_dim %lld, dense_dim %lld, slot_num %lld; expected one label and 1 to %d slots",
                     r->path, (long long)words[1], (long long)words[2], (long long)words[3], (long long)words[4], MOST_SLOTS);
     r->left = words[1];
     return DLRM_OK;
@@ -154,8 +156,8 @@ static dlrm_status read_record(norm_source *s, norm_reader *r, slot_visit visit,
         int32_t n;
         TRY(take_of_unit(r, &n, sizeof n));
         if (n < 0 || n > MOST_KEYS)
-            return FAIL(DLRM_E_INPUT, "%s: row %lld of its split: slot %d has %d keys, expected 0 to %d; are its keys of the other width?", r->path,
-                        (long long)r->row, slot, n, MOST_KEYS);
+            return FAIL(DLRM_E_INPUT, "%s: row %lld of its split: slot %d has %d keys, expected 0 to %d; are its keys of the other width?",
+                        r->path, (long long)r->row, slot, n, MOST_KEYS);
         char *to = s->key_bytes == 8 ? (char *)keys : (char *)keys + 4 * (int64_t)n; /* widening never overtakes it */
         TRY(take_of_unit(r, to, (int64_t)n * s->key_bytes));
         for (int32_t i = 0; s->key_bytes == 4 && i < n; i++) {
@@ -179,7 +181,8 @@ static dlrm_status scan_slot(norm_source *s, void *arg, const norm_reader *r, in
     if (n < s->least[slot]) s->least[slot] = n;
     for (int32_t i = 0; i < n; i++) {
         if (keys[i] < 0 || keys[i] >= (int64_t)1 << 32)
-            return FAIL(DLRM_E_INPUT, "%s: row %lld of its split: slot %d: key %lld is outside [0, 4294967296); are its keys of the other width?",
+            return FAIL(DLRM_E_INPUT,
+                        "%s: row %lld of its split: slot %d: key %lld is outside [0, 4294967296); are its keys of the other width?",
                         r->path, (long long)r->row, slot, (long long)keys[i]);
         if (keys[i] >= f->cardinality) f->cardinality = keys[i] + 1;
     }
@@ -196,13 +199,15 @@ static dlrm_status scan_split(norm_source *s, int split)
         TRY_TO(end, st, seek_record(&r, &more));
         if (!more) break;
         if (r.header.slots != s->slots || r.header.dense_dim != s->base.shape.n_dense)
-            TRY_TO(end, st, FAIL(DLRM_E_INPUT, "%s: %lld slots and %lld dense values, expected %lld and %d as in %s", r.path,
-                                 (long long)r.header.slots, (long long)r.header.dense_dim, (long long)s->slots, s->base.shape.n_dense,
-                                 s->files[DLRM_TRAIN].paths[0]));
+            TRY_TO(end, st,
+                   FAIL(DLRM_E_INPUT, "%s: %lld slots and %lld dense values, expected %lld and %d as in %s", r.path,
+                        (long long)r.header.slots, (long long)r.header.dense_dim, (long long)s->slots, s->base.shape.n_dense,
+                        s->files[DLRM_TRAIN].paths[0]));
         TRY_TO(end, st, read_record(s, &r, scan_slot, NULL));
         if (s->floats[0] != 0 && s->floats[0] != 1)
-            TRY_TO(end, st, FAIL(DLRM_E_INPUT, "%s: row %lld of its split: label %g is neither 0 nor 1; are its keys of the other width?", r.path,
-                                 (long long)r.row - 1, (double)s->floats[0]));
+            TRY_TO(end, st,
+                   FAIL(DLRM_E_INPUT, "%s: row %lld of its split: label %g is neither 0 nor 1; are its keys of the other width?", r.path,
+                        (long long)r.row - 1, (double)s->floats[0]));
     }
     s->base.rows[split] = r.row;
 end:
@@ -268,8 +273,9 @@ static dlrm_status read_rows(dlrm_row_source *base, int split, int64_t row, int6
         memcpy((float *)out->dense + i * base->shape.n_dense, s->floats + 1, (size_t)base->shape.n_dense * sizeof(float));
         for (int j = 0; j < base->shape.n_dense; j++)
             if (!isfinite(s->floats[1 + j])) {
-                TRY(dlrm_found(base->findings, r->path, "values that are not finite", "%s: row %lld of its split: value %g in column %d is not finite",
-                               r->path, (long long)r->row - 1, (double)s->floats[1 + j], j));
+                TRY(dlrm_found(base->findings, r->path, "values that are not finite",
+                               "%s: row %lld of its split: value %g in column %d is not finite", r->path, (long long)r->row - 1,
+                               (double)s->floats[1 + j], j));
                 ((float *)out->dense)[i * base->shape.n_dense + j] = 0;
             }
     }
@@ -311,7 +317,8 @@ static dlrm_status read_list(const char *path, FILE *in, norm_files *files)
         return FAIL(DLRM_E_INPUT, "%s: line 1: expected the number of files", path);
     TRY(dlrm_alloc(n, sizeof *files->paths, "a file list", &files->paths));
     for (int i = 0; i < n; i++) {
-        if (!fgets(line, sizeof line, in)) return FAIL(DLRM_E_INPUT, "%s: line %d: expected one of %ld files, found the end", path, i + 2, n);
+        if (!fgets(line, sizeof line, in))
+            return FAIL(DLRM_E_INPUT, "%s: line %d: expected one of %ld files, found the end", path, i + 2, n);
         line[strcspn(line, "\r\n")] = 0;
         const char *name = strrchr(line, '/') ? strrchr(line, '/') + 1 : line;
         TRY(dlrm_tool_path(moved, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path, name));

@@ -225,7 +225,7 @@ static dlrm_status judge_dense(record_source *s, const dlrm_source_hints *h, boo
         dlrm_record_dense kind = wanted == DLRM_FORM_COUNTS ? DLRM_RECORD_COUNTS : DLRM_RECORD_FLOATS;
         if (s->fd[i] < 0) continue;
         TRY(inspect(s, i, &e));
-        bool silent = e.counts + e.floats + e.others == 0; /* all 0: either kind */
+        bool silent = e.counts + e.floats + e.others == 0;  /* all 0: either kind */
         if (wanted >= 0) e.float_labels = e.bad_labels = 0; /* named by row, later */
         if (wanted < 0) {
             TRY(dlrm_record_judge(&e, s->files.path[i], &kind));

@@ -15,7 +15,7 @@
 
 typedef struct column {
     char *path;
-    int fd; /* -1: not there */
+    int fd;      /* -1: not there */
     int64_t ids; /* of a file whose bags vary: all of them */
 } column;
 
@@ -324,8 +324,7 @@ static dlrm_status open_all(split_source *s, const char *path, const dlrm_source
     TRY(noted_form(s->spec.path, &s->base.shape.form));
     if (h->form >= 0) s->base.shape.form = (dlrm_dense_form)h->form;
     s->counts = s->base.shape.form == DLRM_FORM_COUNTS;
-    if (s->counts && s->spec.dense_dtype != DLRM_FLOAT32)
-        return FAIL(DLRM_E_INPUT, "%s: float16 values cannot be counts", s->spec.path);
+    if (s->counts && s->spec.dense_dtype != DLRM_FLOAT32) return FAIL(DLRM_E_INPUT, "%s: float16 values cannot be counts", s->spec.path);
     TRY(dlrm_feature_spec_check(&s->spec));
     for (int i = 0; i < DLRM_SPLITS; i++)
         if (s->spec.split[i].present) TRY(open_split(s, i == DLRM_TRAIN_SPLIT ? DLRM_TRAIN : DLRM_TEST, &s->spec.split[i]));

@@ -59,8 +59,8 @@ void dlrm_stats_add(dlrm_stats *s, const dlrm_shape *shape, int split, const dlr
     for (int64_t i = 0; i < rows->n; i++) s->positives[split] += rows->labels[i];
     add_dense(s, shape, rows);
     for (int f = 0; f < shape->n_features; f++)
-        add_ids(&s->ids[f], &shape->features[f], dlrm_stretch_ids(rows, shape, f), rows->lengths ? rows->lengths + rows->capacity * f : NULL,
-                rows->n);
+        add_ids(&s->ids[f], &shape->features[f], dlrm_stretch_ids(rows, shape, f),
+                rows->lengths ? rows->lengths + rows->capacity * f : NULL, rows->n);
 }
 
 /* --- printing --- */
@@ -137,13 +137,17 @@ void dlrm_stats_print(const dlrm_stats *s, const dlrm_row_source *from, const ch
     dlrm_info("%s: %s, %.3f GB", path, dlrm_format_names[from->format], (double)from->disk_bytes * 1e-9);
     if (from->note) dlrm_info("note: %s", from->note);
     print_splits(s, from, all);
-    dlrm_info("%-10s %d values a row: %s%s", "dense", shape->n_dense, from->dense_bytes == 2 ? "float16, " : from->shape.form == DLRM_FORM_COUNTS ? "" : "float32, ",
+    dlrm_info("%-10s %d values a row: %s%s", "dense", shape->n_dense,
+              from->dense_bytes == 2                 ? "float16, "
+              : from->shape.form == DLRM_FORM_COUNTS ? ""
+                                                     : "float32, ",
               form_text(from));
     char rows[160] = "their rows are not said";
     if (known)
-        snprintf(rows, sizeof rows, "%lld table rows%s%s%s", (long long)sum, known_tables(sum) ? " (" : "", known_tables(sum) ? known_tables(sum) : "",
-                 known_tables(sum) ? ")" : "");
-    dlrm_info("%-10s %d of %s%lld ids a row; %s", "features", shape->n_features, shape->variable ? "up to " : "", (long long)shape->n_ids, rows);
+        snprintf(rows, sizeof rows, "%lld table rows%s%s%s", (long long)sum, known_tables(sum) ? " (" : "",
+                 known_tables(sum) ? known_tables(sum) : "", known_tables(sum) ? ")" : "");
+    dlrm_info("%-10s %d of %s%lld ids a row; %s", "features", shape->n_features, shape->variable ? "up to " : "", (long long)shape->n_ids,
+              rows);
     print_features(s, from);
 }
 

@@ -27,8 +27,8 @@ dlrm_status dlrm_transcode_form(dlrm_dense_form from, dlrm_format to, int wanted
     else
         *out = to == DLRM_FORMAT_SPLIT_BINARY && from == DLRM_FORM_COUNTS ? DLRM_FORM_LOG1 : from;
     if (from == DLRM_FORM_FLOATS && *out != DLRM_FORM_FLOATS)
-        return FAIL(DLRM_E_USAGE, "nothing says how the dense values were made, and %s wants %s: say it with --from-dense log1 or log3", format,
-                    dlrm_form_names[*out]);
+        return FAIL(DLRM_E_USAGE, "nothing says how the dense values were made, and %s wants %s: say it with --from-dense log1 or log3",
+                    format, dlrm_form_names[*out]);
     return DLRM_OK;
 }
 
@@ -38,7 +38,7 @@ typedef struct passage {
     dlrm_row_sink *to;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool failed, done; /* done: nothing more will be read */
+    bool failed, done;     /* done: nothing more will be read */
     int64_t read, written; /* stretches */
     int64_t all_rows;
     dlrm_stretch slots[SLOTS];

@@ -19,14 +19,12 @@ dlrm_status dlrm_record_rows(const dlrm_record_layout *l, const char *path, int6
 {
     int64_t bytes = dlrm_record_bytes(l);
     *rows = file_bytes / bytes;
-    if (file_bytes == 0)
-        return FAIL(DLRM_E_INPUT, "%s: the file is empty, expected records of %lld bytes", path, (long long)bytes);
+    if (file_bytes == 0) return FAIL(DLRM_E_INPUT, "%s: the file is empty, expected records of %lld bytes", path, (long long)bytes);
     if (file_bytes % bytes)
         return FAIL(DLRM_E_INPUT,
                     "%s: found %lld bytes, which are %lld records and %lld bytes; expected a multiple of %lld bytes (a label, "
                     "%d dense values and %d ids of 4 bytes): the file is cut off, or its records are others",
-                    path, (long long)file_bytes, (long long)*rows, (long long)(file_bytes % bytes), (long long)bytes, l->n_dense,
-                    l->n_ids);
+                    path, (long long)file_bytes, (long long)*rows, (long long)(file_bytes % bytes), (long long)bytes, l->n_dense, l->n_ids);
     return DLRM_OK;
 }
 
@@ -88,21 +86,29 @@ dlrm_status dlrm_record_judge(const dlrm_record_evidence *e, const char *path, d
 {
     int64_t dense = e->zeros + e->counts + e->floats + e->others, known = e->counts + e->floats;
     if (e->float_labels > 0 && e->bad_labels == 0)
-        return FAIL(DLRM_E_INPUT, "%s: of %lld records looked at, %lld have a label of 1065353216, the bits of float 1; expected int32 "
-                    "labels 0 and 1", path, (long long)e->records, (long long)e->float_labels);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: of %lld records looked at, %lld have a label of 1065353216, the bits of float 1; expected int32 "
+                    "labels 0 and 1",
+                    path, (long long)e->records, (long long)e->float_labels);
     if (e->bad_labels > 0)
-        return FAIL(DLRM_E_INPUT, "%s: of %lld records looked at, %lld have a label other than 0 and 1: the records are others than "
-                    "said, or not records", path, (long long)e->records, (long long)(e->bad_labels + e->float_labels));
+        return FAIL(DLRM_E_INPUT,
+                    "%s: of %lld records looked at, %lld have a label other than 0 and 1: the records are others than "
+                    "said, or not records",
+                    path, (long long)e->records, (long long)(e->bad_labels + e->float_labels));
     *out = DLRM_RECORD_COUNTS;
     if (dense == 0) return DLRM_OK;
     if (known == 0 || e->others > known)
-        return FAIL(DLRM_E_INPUT, "%s: cannot tell whether the dense values are int32 counts or float32: of %lld looked at, %lld are 0 and "
-                    "%lld look like neither", path, (long long)dense, (long long)e->zeros, (long long)e->others);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: cannot tell whether the dense values are int32 counts or float32: of %lld looked at, %lld are 0 and "
+                    "%lld look like neither",
+                    path, (long long)dense, (long long)e->zeros, (long long)e->others);
     if (e->floats * 100 <= e->counts) return DLRM_OK;
     *out = DLRM_RECORD_FLOATS;
     if (e->counts == 0) return DLRM_OK;
-    return FAIL(DLRM_E_INPUT, "%s: cannot tell whether the dense values are int32 counts or float32: of %lld looked at, %lld look like "
-                "counts and %lld like floats", path, (long long)dense, (long long)e->counts, (long long)e->floats);
+    return FAIL(DLRM_E_INPUT,
+                "%s: cannot tell whether the dense values are int32 counts or float32: of %lld looked at, %lld look like "
+                "counts and %lld like floats",
+                path, (long long)dense, (long long)e->counts, (long long)e->floats);
 }
 
 dlrm_status dlrm_record_expect(const dlrm_record_evidence *e, const char *path, dlrm_record_dense said)
@@ -110,8 +116,10 @@ dlrm_status dlrm_record_expect(const dlrm_record_evidence *e, const char *path, 
     dlrm_record_dense found;
     TRY(dlrm_record_judge(e, path, &found));
     if (found == said || e->zeros + e->counts + e->floats + e->others == 0) return DLRM_OK;
-    return FAIL(DLRM_E_INPUT, "%s: the dense values are %s (of %lld looked at that are not 0, %lld look like counts and %lld like floats), "
-                "expected %s", path, dlrm_record_dense_text(found), (long long)(e->counts + e->floats + e->others), (long long)e->counts,
+    return FAIL(DLRM_E_INPUT,
+                "%s: the dense values are %s (of %lld looked at that are not 0, %lld look like counts and %lld like floats), "
+                "expected %s",
+                path, dlrm_record_dense_text(found), (long long)(e->counts + e->floats + e->others), (long long)e->counts,
                 (long long)e->floats, dlrm_record_dense_text(said));
 }
 
@@ -169,8 +177,7 @@ bool dlrm_record_dense_values(const dlrm_record_layout *l, const void *records, 
     return !bad;
 }
 
-bool dlrm_record_ids(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness, int64_t rows,
-                     uint32_t *out)
+bool dlrm_record_ids(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness, int64_t rows, uint32_t *out)
 {
     int64_t words = record_words(l), at = 1 + l->n_dense + first;
     uint32_t last = (uint32_t)(rows - 1), most = 0;
@@ -210,17 +217,17 @@ dlrm_status dlrm_record_offender(const dlrm_record_layout *l, const void *record
     return DLRM_OK;
 }
 
-dlrm_status dlrm_record_id_offender(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness,
-                                    int64_t rows, const char *table, const char *path, int64_t row)
+dlrm_status dlrm_record_id_offender(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness, int64_t rows,
+                                    const char *table, const char *path, int64_t row)
 {
     int64_t words = record_words(l), at = 1 + l->n_dense + first;
     for (int64_t i = 0; i < n; i++)
         for (int h = 0; h < hotness; h++) {
             uint32_t id = word_at(records, i * words + at + h);
             if (id < rows) continue;
-            const char *hint = id == rows ? ": one too many; is the number of rows the largest id?"
-                             : id > INT32_MAX ? ", or negative as an int32: a hash that was never made an id?"
-                                              : "";
+            const char *hint = id == rows       ? ": one too many; is the number of rows the largest id?"
+                               : id > INT32_MAX ? ", or negative as an int32: a hash that was never made an id?"
+                                                : "";
             return FAIL(DLRM_E_INPUT, "%s: row %lld: id %u is outside [0, %lld) of table %s%s", path, (long long)(row + i), id,
                         (long long)rows, table, hint);
         }

@@ -29,10 +29,10 @@ dlrm_status dlrm_record_rows(const dlrm_record_layout *l, const char *path, int6
 
 typedef struct dlrm_record_evidence { /* {0} to begin with */
     int64_t records;
-    int64_t zeros;  /* dense words that are 0, which both kinds have */
-    int64_t counts; /* 1 … 2^23-1: as a float, a subnormal, which no logarithm of a count is */
-    int64_t floats; /* a float of magnitude 2^-20 … 2^20; as a count, 8.9e8 or more, or negative */
-    int64_t others; /* neither */
+    int64_t zeros;                    /* dense words that are 0, which both kinds have */
+    int64_t counts;                   /* 1 … 2^23-1: as a float, a subnormal, which no logarithm of a count is */
+    int64_t floats;                   /* a float of magnitude 2^-20 … 2^20; as a count, 8.9e8 or more, or negative */
+    int64_t others;                   /* neither */
     int64_t float_labels, bad_labels; /* words that are 1.0f; neither 0 nor 1, nor 1.0f */
 } dlrm_record_evidence;
 
@@ -56,16 +56,14 @@ bool dlrm_record_labels(const dlrm_record_layout *l, const void *records, int64_
 bool dlrm_record_dense_values(const dlrm_record_layout *l, const void *records, int64_t n, float *out);
 /* Ids [first, first+hotness) of each record; out: [n][hotness]. Valid: below `rows`, at most 2^32; unsigned, so that a
  * negative one is too large. */
-bool dlrm_record_ids(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness, int64_t rows,
-                     uint32_t *out);
+bool dlrm_record_ids(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness, int64_t rows, uint32_t *out);
 
 /* The first bad label, then dense value, of the n records, of which the first is number `row` of the file. DLRM_OK: none.
  * Float labels and floats read as counts are named as what they are. */
-dlrm_status dlrm_record_offender(const dlrm_record_layout *l, const void *records, int64_t n, const char *path,
-                                 int64_t row) DLRM_MUST_USE;
+dlrm_status dlrm_record_offender(const dlrm_record_layout *l, const void *records, int64_t n, const char *path, int64_t row) DLRM_MUST_USE;
 /* The first bad id of dlrm_record_ids' range; `table` names it. */
-dlrm_status dlrm_record_id_offender(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness,
-                                    int64_t rows, const char *table, const char *path, int64_t row) DLRM_MUST_USE;
+dlrm_status dlrm_record_id_offender(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness, int64_t rows,
+                                    const char *table, const char *path, int64_t row) DLRM_MUST_USE;
 
 /* --- writing --- */
 

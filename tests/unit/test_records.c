@@ -31,7 +31,8 @@ static void test_sizes(void **state)
     assert_int_equal(dlrm_record_rows(&dcn, "x", 3826020295104, &rows), DLRM_OK);
     assert_int_equal(rows, 4195197692);
     says(dlrm_record_rows(&v1, "x.bin", 0, &rows), "x.bin: the file is empty");
-    says(dlrm_record_rows(&v1, "x.bin", 160 * 7 + 4, &rows), "x.bin: found 1124 bytes, which are 7 records and 4 bytes; expected a multiple of 160 ");
+    says(dlrm_record_rows(&v1, "x.bin", 160 * 7 + 4, &rows),
+         "x.bin: found 1124 bytes, which are 7 records and 4 bytes; expected a multiple of 160 ");
 }
 
 static void fill(uint32_t words[40], uint32_t label, uint32_t dense, uint32_t id)
@@ -93,7 +94,8 @@ static void test_offenders(void **state)
     words[1][3] = 5;
     words[1][39] = UINT32_MAX; /* a hash in an int32 */
     assert_false(dlrm_record_ids(&v1, words, 2, 25, 1, 40000000, ids));
-    says(dlrm_record_id_offender(&v1, words, 2, 25, 1, 40000000, "C26", "x", 5), "x: row 6: id 4294967295 is outside [0, 40000000) of table C26, or negative");
+    says(dlrm_record_id_offender(&v1, words, 2, 25, 1, 40000000, "C26", "x", 5),
+         "x: row 6: id 4294967295 is outside [0, 40000000) of table C26, or negative");
     assert_true(dlrm_record_ids(&v1, words, 2, 25, 1, (int64_t)1 << 32, ids));
 }
 
