@@ -104,7 +104,7 @@ static dlrm_status main_of(bool all, int argc, char **argv)
     int n_positional;
     bool help;
     const dlrm_option options[] = {
-        {"format", DLRM_OPT_CHOICE, &s.hints.format, "FORMAT", "of PATH (default: recognised)", .choices = dlrm_format_names},
+        {"from", DLRM_OPT_CHOICE, &s.hints.format, "FORMAT", "of PATH (default: recognised)", .choices = dlrm_format_names},
         DLRM_HINT_OPTIONS(s.hints),
         DLRM_HOTNESS_OPTION(s.hints),
         {"sample", DLRM_OPT_INT, &s.sample, "N", "rows of each split to look at (default 100000)", .min = 1, .max = 1e15}, /* info alone */

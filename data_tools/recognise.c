@@ -86,7 +86,7 @@ static dlrm_status recognise_records(const char *path, dlrm_format *out)
         if (dlrm_record_judge(&e, path, &found) == DLRM_OK && found == known[i].dense) return DLRM_OK;
     }
     return FAIL(DLRM_E_INPUT,
-                "%s: %lld bytes that are none of the known formats; if they are records, name them with --format, --dense-features, "
+                "%s: %lld bytes that are none of the known formats; if they are records, name them with --from, --dense-features, "
                 "--hotness and --dense",
                 path, (long long)st.st_size);
 }

@@ -213,7 +213,7 @@ class Records(Case):
         got, _ = read_split_binary(self.path("odd"), "train")
         self.assertRows(got, odd)
         self.fails("odd.bin: found 30800 bytes, which are 592 records and 16 bytes; expected a multiple of 52 bytes", "info", "odd.bin",
-                   "--format", "hugectr_raw", "--dense-features", 4, "--hotness", "2,1,5")
+                   "--from", "hugectr_raw", "--dense-features", 4, "--hotness", "2,1,5")
         self.tool("convert", "raw", "--from-dense", "log1", "--out", "split1")
         self.fails("feature cat_0: 3 ids a row, but mlperf_bin has one; use hugectr_raw", "convert", "split1", "--to", "mlperf_bin", "--out", "no")
         self.fails("13 dense values, 26 features and 214 ids a row; Criteo's text has 13, 26 and 26", "convert", "split1", "--to", "text", "--out", "no")
@@ -225,7 +225,7 @@ class Records(Case):
         self.write("floats.bin", records(floats))
         self.assertIn("counts.bin: mlperf_bin", self.tool("info", "counts.bin").stdout)
         self.assertIn("floats.bin: hugectr_raw", self.tool("info", "floats.bin").stdout)
-        out = self.tool("info", "floats.bin", "--format", "mlperf_bin").stdout
+        out = self.tool("info", "floats.bin", "--from", "mlperf_bin").stdout
         self.assertIn("note: float32 dense values in facebook's record", out)
         self.fails("floats.bin: the dense values are float32 values (of", "convert", "floats.bin", "--from", "mlperf_bin", "--from-dense", "counts",
                    "--out", "no")
@@ -263,14 +263,14 @@ class Records(Case):
         ]:
             bad(row, column, value)
             self.fails(message, "convert", "bad", "--from", "mlperf_bin", "--from-dense", "counts", *said, "--out", "no")
-            r = self.tool("verify", "bad", "--format", "mlperf_bin", "--from-dense", "counts", *said, code=1)
+            r = self.tool("verify", "bad", "--from", "mlperf_bin", "--from-dense", "counts", *said, code=1)
             self.assertIn("problem: bad/" + message, r.stdout)
             self.assertEqual(r.stderr, "dlrm_data: bad: 1 problem found\n")
         data = good.copy()
         data[[5, 700, 701], 0] = 7
         data[[9, 10], 20] = -1
         self.write("bad/train_data.bin", data)
-        r = self.tool("verify", "bad", "--format", "mlperf_bin", "--from-dense", "counts", *said, code=1)
+        r = self.tool("verify", "bad", "--from", "mlperf_bin", "--from-dense", "counts", *said, code=1)
         self.assertIn("row 5: label 7 is neither 0 nor 1 (and 2 more: rows with a bad label or dense value)", r.stdout)
         self.assertIn("row 9: id 4294967295", r.stdout)
         self.assertIn("dlrm_data: bad: 5 problems found", r.stderr)
@@ -322,7 +322,7 @@ class Records(Case):
     def test_more_rows_than_fit_31_bits(self):  # T8: 4,195,197,692 rows, 671 GB of holes
         data = records(make_rows(1200, 10))
         self.sparse("huge/day_train.bin", 4195197692, (0, 2**31, 4195197692 - 1200), data)
-        out = self.tool("info", "huge", "--format", "mlperf_bin").stdout
+        out = self.tool("info", "huge", "--from", "mlperf_bin").stdout
         self.assertRegex(out, r"huge: mlperf_bin, 671.232 GB\ntrain +4195197692 rows")
         self.assertIn("no problems", out)
         data[:, 14] = 70001
