@@ -16,7 +16,6 @@ VARIANTS = [
     [],
     ["train.precision=tf32"],
     ["train.precision=bf16"],
-    ["train.precision=fp16"],
     ["train.precision=bf16", "train.embedding_dtype=bf16"],
     ["train.deterministic=true"],
     ["train.deterministic=true", "train.precision=bf16"],
