@@ -109,6 +109,7 @@ static dlrm_status cuda_pin(dlrm_backend *be, void *p, size_t bytes)
 {
     if (bytes == 0) return DLRM_OK;
     cudaError_t code = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
+    if (code != cudaSuccess) (void)cudaGetLastError(); /* told here, not by the next kernel */
     if (code != cudaSuccess)
         return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot pin %zu bytes of host memory: %s", cuda_of(be)->device, bytes, cudaGetErrorString(code));
     return DLRM_OK;

@@ -29,6 +29,7 @@ struct dlrm_saver {
     dlrm_piece_file *file;
     int64_t all_bytes; /* of all ranks' files */
     char *snapshot;    /* this rank's pieces, or NULL */
+    bool pinned;       /* it is page-locked */
     char *chunk;       /* [CHUNK, or the longest row] */
     int64_t chunk_bytes;
     dlrm_piece_file_facts *facts; /* [ranks] */
@@ -120,7 +121,10 @@ static dlrm_status take_snapshot_memory(dlrm_saver *s)
                   (double)need / (1 << 30), (double)have / (1 << 30));
         return DLRM_OK;
     }
-    return dlrm_comm_agree(s->comm, dlrm_alloc(bytes, 1, "the copy that a checkpoint is written from", &s->snapshot), NULL);
+    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(bytes, 1, "the copy that a checkpoint is written from", &s->snapshot), NULL));
+    dlrm_backend *be = s->model->be; /* page-locked, a device copies faster into it; that it need be is not said */
+    s->pinned = bytes > 0 && be->ops->pin(be, s->snapshot, (size_t)bytes) == DLRM_OK;
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_saver_open(const dlrm_saver_args *args, dlrm_model *m, dlrm_saver **out)
@@ -150,6 +154,7 @@ void dlrm_saver_close(dlrm_saver **sp)
     if (s->under_way && s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
     json_decref(s->run);
     dlrm_piece_file_close(&s->file);
+    if (s->pinned) s->model->be->ops->unpin(s->model->be, s->snapshot);
     dlrm_free(&s->snapshot);
     dlrm_free(&s->chunk);
     dlrm_free(&s->facts);
@@ -332,7 +337,8 @@ dlrm_status dlrm_saver_finish(dlrm_saver *s, dlrm_save_result *out)
     const double start = dlrm_now();
     waiting w = {.s = s, .progress = -1, .since = start};
     DLRM_ASSERT(s->under_way);
-    TRY(dlrm_comm_work(s->comm, wait_some, &w));
+    s->under_way = false;
+    TRY(dlrm_comm_work(s->comm, wait_some, &w)); /* fails where a disk hangs: the folder stays as it is */
     if (s->threaded) pthread_join(s->thread, NULL);
     s->threaded = false;
     dlrm_status st = s->finite ? DLRM_OK
@@ -340,7 +346,6 @@ dlrm_status dlrm_saver_finish(dlrm_saver *s, dlrm_save_result *out)
                                       "help", (long long)s->result.step, s->comm->rank, s->not_finite);
     st = dlrm_comm_agree(s->comm, st, NULL);
     if (st != DLRM_OK) {
-        s->under_way = false;
         if (s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
         return st;
     }
@@ -356,7 +361,6 @@ dlrm_status dlrm_saver_finish(dlrm_saver *s, dlrm_save_result *out)
     else
         snprintf(s->result.why, sizeof s->result.why, "%s", dlrm_error_message());
     if (st != DLRM_OK && s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
-    s->under_way = false;
     s->result.stall_s = s->stall + dlrm_now() - start;
     s->result.save_s = dlrm_now() - s->started_at;
     *out = s->result;

@@ -114,12 +114,22 @@ static void start_lines(const dlrm_session *s)
               (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
 }
 
+/* Was the log cut off where its run was killed? */
+static bool ends_within_line(const char *path)
+{
+    FILE *f = fopen(path, "r");
+    bool within = f && fseek(f, -1, SEEK_END) == 0 && fgetc(f) != '\n';
+    if (f) fclose(f);
+    return within;
+}
+
 static dlrm_status open_log(dlrm_report *r, bool append)
 {
     const char *path = r->s->cfg.log.jsonl;
     if (r->s->comm->rank != 0) return DLRM_OK;
     if (path && !(r->jsonl = fopen(path, append ? "a" : "w")))
         return dlrm_config_fail(&r->s->cfg, "log.jsonl", "cannot create \"%s\": %s", path, strerror(errno));
+    if (path && append && ends_within_line(path)) fputc('\n', r->jsonl);
     int64_t steps = dlrm_session_steps(r->s) - r->s->first_step;
     r->capacity = steps < 1 ? 1 : steps < KEPT_STEPS ? steps : KEPT_STEPS;
     TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));

@@ -117,6 +117,17 @@ class Resume(CheckpointTest):
             self.assertEqual(lines, self.kinds(log, "step")[-len(lines):])
         self.assertEqual([e["step"] for e in lines], [12, 16])
 
+    def test_log_cut_off(self):
+        """A line that a killed run left half written does not spoil the next one."""
+        self.make_data()
+        self.succeed(1, "config.yaml", "train.steps=2", "checkpoint.path=ckpt")
+        with open(self.path("run.jsonl"), "a") as f:
+            f.write('{"event":"st')
+        self.succeed(1, "config.yaml", "train.steps=3", "checkpoint.path=ckpt")
+        lines = self.file_bytes("run.jsonl").decode().splitlines()
+        at = lines.index('{"event":"st')
+        self.assertEqual([json.loads(line)["event"] for line in lines[at + 1:]][:2], ["start", "resume"])
+
     def test_default_order_of_sums(self):
         """Not deterministic: the same bits on the same number of ranks."""
         self.make_data()
