@@ -69,7 +69,8 @@ void dlrm_reader_close(dlrm_reader **r);
 /* Calls f for each piece of memory that batches may lie in, until one fails; returns its status. */
 dlrm_status dlrm_reader_each_block(dlrm_reader *r, dlrm_status (*f)(void *ctx, void *block, size_t bytes), void *ctx)
     DLRM_MUST_USE;
-/* The next batch, valid until the next call, with row formats until the next but one; NULL at the end of the last epoch. *epoch_end: this is an epoch's last.
+/* The next batch, valid until the next call, with row formats until the next but one; NULL at the end of the last epoch.
+ * *epoch_end: this is an epoch's last.
  * Bad data is in batch->status, so that all ranks can agree on it. */
 const dlrm_batch *dlrm_reader_next(dlrm_reader *r, bool *epoch_end);
 int64_t dlrm_reader_bytes(const dlrm_reader *r); /* file bytes read so far (of batches handed out) */

@@ -9,7 +9,8 @@
 dlrm_status dlrm_file_open(const char *path, bool in_order, int *fd) DLRM_MUST_USE;
 void dlrm_file_close(int *fd); /* -1: not open */
 /* Exactly so many bytes, which are added to *count. */
-dlrm_status dlrm_file_read(const char *path, int fd, int64_t at, int64_t bytes, void *out, int64_t *count) DLRM_MUST_USE;
+dlrm_status dlrm_file_read(const char *path, int fd, int64_t at, int64_t bytes, void *out,
+                           int64_t *count) DLRM_MUST_USE;
 
 typedef struct dlrm_names {
     int n;

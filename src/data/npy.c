@@ -1,4 +1,5 @@
-/* The header is a Python literal that NumPy alone writes: {'descr': '<f4', 'fortran_order': False, 'shape': (N, 13), }. */
+/* The header is a Python literal that NumPy alone writes: {'descr': '<f4', 'fortran_order': False, 'shape': (N, 13), }.
+ */
 #include "data/npy.h"
 
 #include <errno.h>
@@ -64,9 +65,13 @@ static dlrm_status take_dtype(cursor *c, dlrm_npy *out)
         out->elem = known[k].elem;
         return DLRM_OK;
     }
-    if (descr[0] == '>') return FAIL(DLRM_E_INPUT, "%s: found big-endian values ('%s'), expected little-endian ones", c->name, descr);
-    if (descr[0] && descr[1] == 'O') return FAIL(DLRM_E_INPUT, "%s: found an array of Python objects ('%s'), expected plain numbers", c->name, descr);
-    return FAIL(DLRM_E_INPUT, "%s: found dtype '%s', expected one of bool, int8, int16, int32, int64, float16, float32", c->name, descr);
+    if (descr[0] == '>')
+        return FAIL(DLRM_E_INPUT, "%s: found big-endian values ('%s'), expected little-endian ones", c->name, descr);
+    if (descr[0] && descr[1] == 'O')
+        return FAIL(DLRM_E_INPUT, "%s: found an array of Python objects ('%s'), expected plain numbers", c->name,
+                    descr);
+    return FAIL(DLRM_E_INPUT, "%s: found dtype '%s', expected one of bool, int8, int16, int32, int64, float16, float32",
+                c->name, descr);
 }
 
 static dlrm_status take_size(cursor *c, int64_t *out)
@@ -74,7 +79,8 @@ static dlrm_status take_size(cursor *c, int64_t *out)
     skip_blanks(c);
     if (c->at >= c->end || *c->at < '0' || *c->at > '9') return malformed(c, "a size");
     for (*out = 0; c->at < c->end && *c->at >= '0' && *c->at <= '9'; c->at++)
-        if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *c->at - '0', out)) return malformed(c, "a size below 2^63");
+        if (__builtin_mul_overflow(*out, 10, out) || __builtin_add_overflow(*out, *c->at - '0', out))
+            return malformed(c, "a size below 2^63");
     return DLRM_OK;
 }
 
@@ -104,9 +110,13 @@ static dlrm_status take_header(cursor *c, dlrm_npy *out)
         char key[24];
         TRY(take_text(c, key, sizeof key));
         if (!take(c, ":")) return malformed(c, "a colon");
-        int bit = !strcmp(key, "descr") ? DESCR : !strcmp(key, "fortran_order") ? ORDER : !strcmp(key, "shape") ? SHAPE : 0;
+        int bit = !strcmp(key, "descr")           ? DESCR
+                  : !strcmp(key, "fortran_order") ? ORDER
+                  : !strcmp(key, "shape")         ? SHAPE
+                                                  : 0;
         if (!bit || seen & bit)
-            return FAIL(DLRM_E_INPUT, "%s: the array's header has %s '%s'", c->name, bit ? "a second" : "an unknown key", key);
+            return FAIL(DLRM_E_INPUT, "%s: the array's header has %s '%s'", c->name,
+                        bit ? "a second" : "an unknown key", key);
         seen |= bit;
         if (bit == DESCR) TRY(take_dtype(c, out));
         if (bit == SHAPE) TRY(take_shape(c, out));
@@ -120,9 +130,12 @@ static dlrm_status take_header(cursor *c, dlrm_npy *out)
     }
     skip_blanks(c);
     if (c->at < c->end) return malformed(c, "the end");
-    if (seen != (DESCR | ORDER | SHAPE)) return FAIL(DLRM_E_INPUT, "%s: the array's header lacks descr, fortran_order or shape", c->name);
+    if (seen != (DESCR | ORDER | SHAPE))
+        return FAIL(DLRM_E_INPUT, "%s: the array's header lacks descr, fortran_order or shape", c->name);
     if (fortran && out->shape[0] > 1 && out->shape[1] > 1)
-        return FAIL(DLRM_E_INPUT, "%s: found Fortran order (column by column), expected C order: save numpy.ascontiguousarray of it", c->name);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: found Fortran order (column by column), expected C order: save numpy.ascontiguousarray of it",
+                    c->name);
     return DLRM_OK;
 }
 
@@ -133,22 +146,27 @@ dlrm_status dlrm_npy_parse(const char *name, const void *head, int64_t n_head, i
     if (n_head < 10 || memcmp(h, "\x93NUMPY", 6))
         return FAIL(DLRM_E_INPUT, "%s: is no .npy array: it does not begin with NumPy's mark", name);
     bool wide = h[6] != 1;
-    if (h[6] < 1 || h[6] > 3) return FAIL(DLRM_E_INPUT, "%s: found .npy version %d.%d, expected 1.0, 2.0 or 3.0", name, h[6], h[7]);
+    if (h[6] < 1 || h[6] > 3)
+        return FAIL(DLRM_E_INPUT, "%s: found .npy version %d.%d, expected 1.0, 2.0 or 3.0", name, h[6], h[7]);
     int64_t begin = wide ? 12 : 10;
     if (n_head < begin) return FAIL(DLRM_E_INPUT, "%s: the file ends within the array's header", name);
     int64_t length = h[8] | h[9] << 8;
     if (wide) length |= (int64_t)h[10] << 16 | (int64_t)h[11] << 24;
     if (begin + length > n_head)
-        return n_head == bytes ? FAIL(DLRM_E_INPUT, "%s: the file ends within the array's header", name)
-                               : FAIL(DLRM_E_INPUT, "%s: the array's header is longer than %lld bytes", name, (long long)n_head);
+        return n_head == bytes
+                   ? FAIL(DLRM_E_INPUT, "%s: the file ends within the array's header", name)
+                   : FAIL(DLRM_E_INPUT, "%s: the array's header is longer than %lld bytes", name, (long long)n_head);
     cursor c = {.name = name, .at = (const char *)h + begin, .end = (const char *)h + begin + length};
     TRY(take_header(&c, out));
     out->at = begin + length;
     int64_t row, all;
-    if (__builtin_mul_overflow(out->shape[1], (int64_t)dlrm_elem_size(out->elem), &row) || __builtin_mul_overflow(row, out->shape[0], &all) ||
-        __builtin_add_overflow(all, out->at, &all) || all != bytes)
-        return FAIL(DLRM_E_INPUT, "%s: found %lld bytes of values, which are not the %lld x %lld of %s that its header says: the file is cut off or not an .npy array alone",
-                    name, (long long)(bytes - out->at), (long long)out->shape[0], (long long)out->shape[1], dlrm_elem_text(out->elem));
+    if (__builtin_mul_overflow(out->shape[1], (int64_t)dlrm_elem_size(out->elem), &row) ||
+        __builtin_mul_overflow(row, out->shape[0], &all) || __builtin_add_overflow(all, out->at, &all) || all != bytes)
+        return FAIL(DLRM_E_INPUT,
+                    "%s: found %lld bytes of values, which are not the %lld x %lld of %s that its header says: the "
+                    "file is cut off or not an .npy array alone",
+                    name, (long long)(bytes - out->at), (long long)out->shape[0], (long long)out->shape[1],
+                    dlrm_elem_text(out->elem));
     return DLRM_OK;
 }
 

@@ -16,8 +16,8 @@ enum {
     LOCAL_BYTES = 30,
     MOST_TEXT = 0xFFFF, /* a comment, a name, an extra field */
 };
-static const uint32_t end_mark = 0x06054b50, locator_mark = 0x07064b50, end64_mark = 0x06064b50, entry_mark = 0x02014b50,
-                      local_mark = 0x04034b50;
+static const uint32_t end_mark = 0x06054b50, locator_mark = 0x07064b50, end64_mark = 0x06064b50,
+                      entry_mark = 0x02014b50, local_mark = 0x04034b50;
 
 typedef struct zip {
     const char *path;
@@ -44,11 +44,14 @@ static uint64_t get(const unsigned char *p, int bytes)
 static dlrm_status read_bytes(const zip *z, int64_t at, int64_t n, void *out)
 {
     if (at < 0 || n > z->bytes || at > z->bytes - n)
-        return FAIL(DLRM_E_INPUT, "%s: the archive speaks of byte %lld, but the file has %lld", z->path, (long long)at, (long long)z->bytes);
+        return FAIL(DLRM_E_INPUT, "%s: the archive speaks of byte %lld, but the file has %lld", z->path, (long long)at,
+                    (long long)z->bytes);
     for (int64_t done = 0; done < n;) {
         ssize_t got = pread(z->fd, (char *)out + done, (size_t)(n - done), at + done);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return FAIL(DLRM_E_INPUT, "%s: reading at byte %lld: %s", z->path, (long long)(at + done), got ? strerror(errno) : "the file ends");
+        if (got <= 0)
+            return FAIL(DLRM_E_INPUT, "%s: reading at byte %lld: %s", z->path, (long long)(at + done),
+                        got ? strerror(errno) : "the file ends");
         done += got;
     }
     return DLRM_OK;
@@ -74,7 +77,8 @@ static dlrm_status find_directory(zip *z)
     int64_t n = z->bytes < (int64_t)sizeof tail ? z->bytes : (int64_t)sizeof tail, k = n - END_BYTES;
     TRY(read_bytes(z, z->bytes - n, n, tail));
     while (k >= 0 && (get(tail + k, 4) != end_mark || (int64_t)get(tail + k + 20, 2) != n - END_BYTES - k)) k--;
-    if (k < 0) return FAIL(DLRM_E_INPUT, "%s: is no .npz archive, or one that is cut off: its end record is missing", z->path);
+    if (k < 0)
+        return FAIL(DLRM_E_INPUT, "%s: is no .npz archive, or one that is cut off: its end record is missing", z->path);
     z->n_entries = (int64_t)get(tail + k + 10, 2);
     z->directory = (int64_t)get(tail + k + 16, 4);
     if (z->n_entries == 0xFFFF || z->directory == 0xFFFFFFFF) return find_end64(z, z->bytes - n + k);
@@ -93,10 +97,14 @@ static dlrm_status read_entry(const zip *z, int64_t at, member *m)
     static _Thread_local unsigned char extra[MOST_TEXT];
     unsigned char b[ENTRY_BYTES];
     TRY(read_bytes(z, at, ENTRY_BYTES, b));
-    if (get(b, 4) != entry_mark) return FAIL(DLRM_E_INPUT, "%s: byte %lld: no entry of the archive's directory", z->path, (long long)at);
+    if (get(b, 4) != entry_mark)
+        return FAIL(DLRM_E_INPUT, "%s: byte %lld: no entry of the archive's directory", z->path, (long long)at);
     int64_t name = (int64_t)get(b + 28, 2), extras = (int64_t)get(b + 30, 2), size = (int64_t)get(b + 24, 4);
-    *m = (member){.flags = (int)get(b + 8, 2), .method = (int)get(b + 10, 2), .stored = (int64_t)get(b + 20, 4),
-                  .at = (int64_t)get(b + 42, 4), .entry_bytes = ENTRY_BYTES + name + extras + (int64_t)get(b + 32, 2)};
+    *m = (member){.flags = (int)get(b + 8, 2),
+                  .method = (int)get(b + 10, 2),
+                  .stored = (int64_t)get(b + 20, 4),
+                  .at = (int64_t)get(b + 42, 4),
+                  .entry_bytes = ENTRY_BYTES + name + extras + (int64_t)get(b + 32, 2)};
     if (name < (int64_t)sizeof m->name) TRY(read_bytes(z, at + ENTRY_BYTES, name, m->name));
     for (char *c = m->name; *c; c++)
         if (*c < ' ' || *c == 0x7f) *c = '?'; /* it may come into a message */
@@ -121,14 +129,16 @@ static dlrm_status open_member(const zip *z, const member *m, dlrm_npy *out)
     snprintf(name, sizeof name, "%s: member %s", z->path, m->name);
     if (m->flags & 1) return FAIL(DLRM_E_INPUT, "%s: is encrypted", name);
     if (m->method != 0)
-        return FAIL(DLRM_E_INPUT, "%s: is compressed (method %d), expected it stored as it is: numpy.savez, not savez_compressed", name, m->method);
+        return FAIL(DLRM_E_INPUT,
+                    "%s: is compressed (method %d), expected it stored as it is: numpy.savez, not savez_compressed",
+                    name, m->method);
     TRY(read_bytes(z, m->at, LOCAL_BYTES, b));
     if (get(b, 4) != local_mark) return FAIL(DLRM_E_INPUT, "%s: no member begins at byte %lld", name, (long long)m->at);
     int64_t at = m->at + LOCAL_BYTES + (int64_t)get(b + 26, 2) + (int64_t)get(b + 28, 2);
     int64_t n = m->stored < DLRM_NPY_HEAD ? m->stored : DLRM_NPY_HEAD;
     if (m->stored < 0 || at > z->bytes || m->stored > z->bytes - at)
-        return FAIL(DLRM_E_INPUT, "%s: found %lld bytes from byte %lld on, which are beyond the file's %lld", name, (long long)m->stored,
-                    (long long)at, (long long)z->bytes);
+        return FAIL(DLRM_E_INPUT, "%s: found %lld bytes from byte %lld on, which are beyond the file's %lld", name,
+                    (long long)m->stored, (long long)at, (long long)z->bytes);
     TRY(read_bytes(z, at, n, head));
     TRY(dlrm_npy_parse(name, head, n, m->stored, out));
     out->at += at;
@@ -152,7 +162,8 @@ dlrm_status dlrm_npz_open(const char *path, int fd, int n, dlrm_npy *out)
     z.bytes = st.st_size;
     TRY(find_directory(&z));
     if (z.n_entries != n)
-        return FAIL(DLRM_E_INPUT, "%s: found %lld members, expected %d, one for each feature: 0.npy to %d.npy", path, (long long)z.n_entries, n, n - 1);
+        return FAIL(DLRM_E_INPUT, "%s: found %lld members, expected %d, one for each feature: 0.npy to %d.npy", path,
+                    (long long)z.n_entries, n, n - 1);
     for (int j = 0; j < n; j++) out[j].n_dims = 0;
     int64_t at = z.directory;
     for (int k = 0; k < n; k++) {
@@ -161,8 +172,8 @@ dlrm_status dlrm_npz_open(const char *path, int fd, int n, dlrm_npy *out)
         at += m.entry_bytes;
         int j = member_number(m.name);
         if (j < 0 || j >= n || out[j].n_dims > 0)
-            return FAIL(DLRM_E_INPUT, "%s: found %s member \"%s\", expected 0.npy to %d.npy, once each", path, j >= 0 && j < n ? "a second" : "a",
-                        m.name[0] ? m.name : "with a long name", n - 1);
+            return FAIL(DLRM_E_INPUT, "%s: found %s member \"%s\", expected 0.npy to %d.npy, once each", path,
+                        j >= 0 && j < n ? "a second" : "a", m.name[0] ? m.name : "with a long name", n - 1);
         TRY(open_member(&z, &m, &out[j]));
     }
     return DLRM_OK;

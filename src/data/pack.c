@@ -11,16 +11,16 @@ int dlrm_pack_width(int64_t rows)
     return width;
 }
 
-#define NARROW(type)                                                            \
-    for (int64_t i = 0; i < n; i++) {                                           \
-        type v = (type)ids[i];                                                  \
-        memcpy((char *)out + i * (int64_t)sizeof v, &v, sizeof v);              \
+#define NARROW(type)                                               \
+    for (int64_t i = 0; i < n; i++) {                              \
+        type v = (type)ids[i];                                     \
+        memcpy((char *)out + i * (int64_t)sizeof v, &v, sizeof v); \
     }
-#define WIDEN(type)                                                             \
-    for (int64_t i = 0; i < n; i++) {                                           \
-        type v;                                                                 \
-        memcpy(&v, (const char *)in + i * (int64_t)sizeof v, sizeof v);         \
-        ids[i] = v;                                                             \
+#define WIDEN(type)                                                     \
+    for (int64_t i = 0; i < n; i++) {                                   \
+        type v;                                                         \
+        memcpy(&v, (const char *)in + i * (int64_t)sizeof v, sizeof v); \
+        ids[i] = v;                                                     \
     }
 
 void dlrm_pack_ids(const uint32_t *restrict ids, int64_t n, int width, void *restrict out)
@@ -66,7 +66,8 @@ void dlrm_unpack_ids(const void *restrict in, int64_t n, int width, uint32_t *re
 
 dlrm_pack_args dlrm_pack_args_of(const dlrm_model_spec *spec, const dlrm_reader_args *a)
 {
-    return (dlrm_pack_args){.spec = spec, .ranks = a->ranks, .rank = a->rank, .wanted_by = a->wanted_by, .own_only = a->own_only};
+    return (dlrm_pack_args){
+        .spec = spec, .ranks = a->ranks, .rank = a->rank, .wanted_by = a->wanted_by, .own_only = a->own_only};
 }
 
 static int64_t input_bytes(const dlrm_model_spec *spec, int j)
@@ -92,7 +93,10 @@ static dlrm_status make_items(const dlrm_pack_args *a, dlrm_pack *p)
         for (int k = 0; k < 2 * J; k++) {
             const int j = k % J;
             if (!in_block(a, r, j, k >= J)) continue;
-            p->items[n++] = (dlrm_pack_item){.rank = r, .input = j, .width = dlrm_pack_width(a->spec->tables[a->spec->inputs[j].table].rows), .at = at};
+            p->items[n++] = (dlrm_pack_item){.rank = r,
+                                             .input = j,
+                                             .width = dlrm_pack_width(a->spec->tables[a->spec->inputs[j].table].rows),
+                                             .at = at};
             at += input_bytes(a->spec, j);
             if (r == a->rank && k < J) p->received += input_bytes(a->spec, j);
         }

@@ -2,8 +2,8 @@
  * row together, so a rank reads the rows of its own samples alone, and then sends each rank the ids of the inputs that
  * this rank wants. A block of ids for one rank is, for each of its inputs in order, [own samples][hotness] ids of the
  * input's width: 1, 2, 3 or 4 bytes, as few as the table's last row needs, little-endian. Inputs of which a rank wants
- * its own samples' ids alone are last in the block that it has for itself, and in no other. Every rank can lay out every
- * other's block from the number of samples alone, so nothing but ids is sent. */
+ * its own samples' ids alone are last in the block that it has for itself, and in no other. Every rank can lay out
+ * every other's block from the number of samples alone, so nothing but ids is sent. */
 #pragma once
 #include "data/dataset.h"
 
@@ -15,9 +15,9 @@ typedef struct dlrm_pack_item {
 
 typedef struct dlrm_pack {
     int ranks, rank, n_items; /* rank: the one that packs */
-    dlrm_pack_item *items;  /* by rank, then input */
-    int64_t *rank_at;       /* [ranks+1]: bytes per sample of all blocks before a rank's; the last: of a sample */
-    int64_t received;       /* bytes per sample of a block from another rank */
+    dlrm_pack_item *items;    /* by rank, then input */
+    int64_t *rank_at;         /* [ranks+1]: bytes per sample of all blocks before a rank's; the last: of a sample */
+    int64_t received;         /* bytes per sample of a block from another rank */
     int *of_input, *input_at; /* item numbers by input: of input j, of_input[input_at[j]] … of_input[input_at[j+1]-1] */
 } dlrm_pack;
 

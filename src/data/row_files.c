@@ -45,15 +45,18 @@ static void drop(choice *from, const choice *what)
     from->n = n;
 }
 
-/* Appends the names that a list of patterns matches. key: where the list stands; NULL: a default, which need not match. */
-static dlrm_status pick(const dlrm_config *cfg, const char *key, const char *patterns, const dlrm_names *names, choice *out)
+/* Appends the names that a list of patterns matches. key: where the list stands; NULL: a default, which need not match.
+ */
+static dlrm_status pick(const dlrm_config *cfg, const char *key, const char *patterns, const dlrm_names *names,
+                        choice *out)
 {
     for (const char *at = patterns; *at;) {
         char pattern[LONGEST_PATTERN + 1];
         size_t length = strcspn(at, ","), skip = strspn(at, " "), end = length;
         while (end > skip && at[end - 1] == ' ') end--;
         if (skip >= end || end - skip > LONGEST_PATTERN || memchr(at + skip, '/', end - skip))
-            return dlrm_config_fail(cfg, key, "found \"%.60s\", expected names of files in data.path, separated by commas", patterns);
+            return dlrm_config_fail(
+                cfg, key, "found \"%.60s\", expected names of files in data.path, separated by commas", patterns);
         memcpy(pattern, at + skip, end - skip);
         pattern[end - skip] = '\0';
         bool any = false;
@@ -62,8 +65,9 @@ static dlrm_status pick(const dlrm_config *cfg, const char *key, const char *pat
             any = true;
             if (!chosen(out, i)) out->v[out->n++] = i;
         }
-        if (key && !any) return dlrm_config_fail(cfg, key, "no file in %s is called \"%s\"%s", cfg->data.path, pattern,
-                                                 cfg->data.format == DLRM_NPY ? " and then _labels.npy" : "");
+        if (key && !any)
+            return dlrm_config_fail(cfg, key, "no file in %s is called \"%s\"%s", cfg->data.path, pattern,
+                                    cfg->data.format == DLRM_NPY ? " and then _labels.npy" : "");
         at += length + (at[length] == ',');
     }
     return DLRM_OK;
@@ -72,14 +76,15 @@ static dlrm_status pick(const dlrm_config *cfg, const char *key, const char *pat
 static dlrm_status only_one(const dlrm_config *cfg, const char *key, const dlrm_names *names, const choice *c)
 {
     if (c->n < 2) return DLRM_OK;
-    return dlrm_config_fail(cfg, key, "missing: %s has both %s and %s, and either could be meant", cfg->data.path, names->v[c->v[0]],
-                            names->v[c->v[1]]);
+    return dlrm_config_fail(cfg, key, "missing: %s has both %s and %s, and either could be meant", cfg->data.path,
+                            names->v[c->v[0]], names->v[c->v[1]]);
 }
 
 /* The files of both splits, in order. Explicit lists come first; a default leaves out what they name. */
 static dlrm_status choose(const dlrm_config *cfg, const dlrm_names *names, choice *files)
 {
-    static const char *const usual[2][DLRM_SPLITS] = {{"*_train.bin,train_data.bin", "*_test.bin,test_data.bin"}, {"day_*", "day_*"}};
+    static const char *const usual[2][DLRM_SPLITS] = {{"*_train.bin,train_data.bin", "*_test.bin,test_data.bin"},
+                                                      {"day_*", "day_*"}};
     const char *given[DLRM_SPLITS] = {cfg->data.train_files, cfg->data.test_files};
     const bool npy = cfg->data.format == DLRM_NPY;
     choice *train = &files[DLRM_TRAIN_SPLIT], *test = &files[DLRM_TEST_SPLIT];
@@ -88,8 +93,10 @@ static dlrm_status choose(const dlrm_config *cfg, const dlrm_names *names, choic
     if (given[0] && given[1])
         for (int k = 0; k < test->n; k++)
             if (chosen(train, test->v[k]))
-                return dlrm_config_fail(cfg, "data.test_files", "%s is one of data.train_files, too: rows that a model was trained on do not score it",
-                                        names->v[test->v[k]]);
+                return dlrm_config_fail(
+                    cfg, "data.test_files",
+                    "%s is one of data.train_files, too: rows that a model was trained on do not score it",
+                    names->v[test->v[k]]);
     if (!given[1] && given[0]) drop(test, train);
     if (!given[1] && npy) { /* the last day, if others are left to train on */
         int days = test->n;
@@ -101,8 +108,10 @@ static dlrm_status choose(const dlrm_config *cfg, const dlrm_names *names, choic
     if (!given[0] && npy && train->n == 0) TRY(pick(cfg, NULL, "train", names, train));
     if (!given[0] && !npy) TRY(only_one(cfg, split_key[0], names, train));
     if (train->n == 0)
-        return dlrm_config_fail(cfg, "data.path", "%s has no training files of format %s: expected %s, or their names in data.train_files",
-                                cfg->data.path, dlrm_format_text(cfg->data.format), npy ? "day_0_labels.npy and so on" : "…_train.bin or train_data.bin");
+        return dlrm_config_fail(
+            cfg, "data.path", "%s has no training files of format %s: expected %s, or their names in data.train_files",
+            cfg->data.path, dlrm_format_text(cfg->data.format),
+            npy ? "day_0_labels.npy and so on" : "…_train.bin or train_data.bin");
     return DLRM_OK;
 }
 
@@ -122,7 +131,8 @@ static dlrm_status take_split(dlrm_row_split *s, int n_parts, int files_per_part
     TRY(dlrm_alloc(s->n_files, sizeof *s->files, "the data's files", &s->files));
     TRY(dlrm_alloc(n_parts + 1, sizeof *s->first_row, "the data's files", &s->first_row));
     TRY(dlrm_alloc(n_strips, sizeof *s->strips, "the data's files", &s->strips));
-    for (int k = 0; k < n_strips; k++) TRY(dlrm_alloc(n_parts, sizeof *s->strips[k].parts, "the data's files", &s->strips[k].parts));
+    for (int k = 0; k < n_strips; k++)
+        TRY(dlrm_alloc(n_parts, sizeof *s->strips[k].parts, "the data's files", &s->strips[k].parts));
     return DLRM_OK;
 }
 
@@ -132,8 +142,8 @@ static dlrm_status put_strip(dlrm_row_split *s, int strip, int part, int file, c
     dlrm_strip *t = &s->strips[strip];
     const bool ids = strip >= DLRM_IDS_STRIP;
     if (part > 0 && !ids && a->elem != t->elem)
-        return FAIL(DLRM_E_INPUT, "%s: found %s, expected %s as in %s", s->files[file], dlrm_elem_text(a->elem), dlrm_elem_text(t->elem),
-                    s->files[t->parts[0].file]);
+        return FAIL(DLRM_E_INPUT, "%s: found %s, expected %s as in %s", s->files[file], dlrm_elem_text(a->elem),
+                    dlrm_elem_text(t->elem), s->files[t->parts[0].file]);
     t->parts[part] = (dlrm_strip_part){.file = file, .at = a->at, .elem = a->elem};
     t->columns = a->shape[1];
     if (part == 0 || dlrm_elem_size(a->elem) > dlrm_elem_size(t->elem)) t->elem = a->elem;
@@ -154,7 +164,9 @@ static dlrm_status inspect(opening *o, const char *path, int fd, int64_t rows)
     dlrm_status st;
     TRY(dlrm_alloc(n, (size_t)dlrm_record_bytes(l), "records looked at", &sample));
     for (int k = 0; k < SAMPLES; k++) {
-        TRY_TO(end, st, dlrm_file_read(path, fd, (rows - n) * k / (SAMPLES - 1) * dlrm_record_bytes(l), n * dlrm_record_bytes(l), sample, &bytes));
+        TRY_TO(end, st,
+               dlrm_file_read(path, fd, (rows - n) * k / (SAMPLES - 1) * dlrm_record_bytes(l), n * dlrm_record_bytes(l),
+                              sample, &bytes));
         dlrm_record_inspect(l, sample, n, &e);
     }
     st = dlrm_record_judge(&e, path, &found);
@@ -170,8 +182,8 @@ static dlrm_status inspect(opening *o, const char *path, int fd, int64_t rows)
     }
     if (st != DLRM_OK) goto end;
     if (o->inspected && found != l->dense)
-        st = FAIL(DLRM_E_INPUT, "%s: the dense values are %s, but those of %s are %s", path, dlrm_record_dense_text(found), o->inspected,
-                  dlrm_record_dense_text(l->dense));
+        st = FAIL(DLRM_E_INPUT, "%s: the dense values are %s, but those of %s are %s", path,
+                  dlrm_record_dense_text(found), o->inspected, dlrm_record_dense_text(l->dense));
     if (!o->inspected) o->inspected = path;
     l->dense = found;
 end:
@@ -183,7 +195,8 @@ static dlrm_status file_bytes(const char *path, int fd, int64_t *bytes)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(st.st_mode)) return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, S_ISDIR(st.st_mode) ? "folder" : "device");
+    if (!S_ISREG(st.st_mode))
+        return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, S_ISDIR(st.st_mode) ? "folder" : "device");
     *bytes = st.st_size;
     return DLRM_OK;
 }
@@ -218,17 +231,22 @@ static dlrm_status check_array(const char *name, const dlrm_npy *a, const char *
 {
     char wanted[80] = "";
     for (int e = 0; e <= DLRM_FLOAT32; e++)
-        if (elems >> e & 1) snprintf(wanted + strlen(wanted), sizeof wanted - strlen(wanted), "%s%s", wanted[0] ? ", " : "", dlrm_elem_text((dlrm_elem)e));
-    if (!(elems >> a->elem & 1)) return FAIL(DLRM_E_INPUT, "%s: found %s %s, expected one of %s", name, dlrm_elem_text(a->elem), what, wanted);
+        if (elems >> e & 1)
+            snprintf(wanted + strlen(wanted), sizeof wanted - strlen(wanted), "%s%s", wanted[0] ? ", " : "",
+                     dlrm_elem_text((dlrm_elem)e));
+    if (!(elems >> a->elem & 1))
+        return FAIL(DLRM_E_INPUT, "%s: found %s %s, expected one of %s", name, dlrm_elem_text(a->elem), what, wanted);
     if (a->shape[1] != columns)
-        return FAIL(DLRM_E_INPUT, "%s: found %lld %s in a row, expected %lld as the model has", name, (long long)a->shape[1], what, (long long)columns);
+        return FAIL(DLRM_E_INPUT, "%s: found %lld %s in a row, expected %lld as the model has", name,
+                    (long long)a->shape[1], what, (long long)columns);
     return DLRM_OK;
 }
 
 static dlrm_status same_rows(const char *name, int64_t rows, const char *labels, int64_t expected)
 {
     if (rows == expected) return DLRM_OK;
-    return FAIL(DLRM_E_INPUT, "%s: found %lld rows, expected %lld as in %s", name, (long long)rows, (long long)expected, labels);
+    return FAIL(DLRM_E_INPUT, "%s: found %lld rows, expected %lld as in %s", name, (long long)rows, (long long)expected,
+                labels);
 }
 
 #define ONE(elem) (1u << (elem))
@@ -287,7 +305,8 @@ static dlrm_status open_arrays(opening *o, const dlrm_names *names, const choice
     for (int p = 0; p < days->n && st == DLRM_OK; p++)
         for (int kind = LABELS; kind <= SPARSE && st == DLRM_OK; kind++) {
             int fd = -1, file = 3 * p + kind;
-            st = make_path(o->cfg, names->v[days->v[p]], array_suffix[kind == SPARSE && o->f->multi_hot ? MULTI_HOT : kind], &s->files[file]);
+            st = make_path(o->cfg, names->v[days->v[p]],
+                           array_suffix[kind == SPARSE && o->f->multi_hot ? MULTI_HOT : kind], &s->files[file]);
             if (kind == DENSE && o->spec->dense_features == 0) continue;
             if (st == DLRM_OK) st = dlrm_file_open(s->files[file], true, &fd);
             if (st == DLRM_OK) st = open_file_of_day(o, s, p, kind, fd, arrays);
@@ -324,12 +343,14 @@ static dlrm_status check_inputs(opening *o)
     for (int j = 0; j < o->spec->n_inputs; j++) {
         const dlrm_input *in = &o->spec->inputs[j];
         if (in->variable || (in->hotness > 1 && cfg->data.format == DLRM_MLPERF_BIN))
-            return dlrm_config_fail(cfg, "model.tables", "feature %s has %s%d ids per sample, but data.format: %s has %s for each feature", in->name,
-                                    in->variable ? "up to " : "", in->hotness, dlrm_format_text(cfg->data.format),
-                                    cfg->data.format == DLRM_MLPERF_BIN ? "one id" : "a fixed number");
+            return dlrm_config_fail(
+                cfg, "model.tables", "feature %s has %s%d ids per sample, but data.format: %s has %s for each feature",
+                in->name, in->variable ? "up to " : "", in->hotness, dlrm_format_text(cfg->data.format),
+                cfg->data.format == DLRM_MLPERF_BIN ? "one id" : "a fixed number");
         f->first_id[j] = (int)ids;
         ids += in->hotness;
-        if (ids > INT32_MAX / 8) return dlrm_config_fail(cfg, "model.tables", "a sample has more than %d ids", INT32_MAX / 8);
+        if (ids > INT32_MAX / 8)
+            return dlrm_config_fail(cfg, "model.tables", "a sample has more than %d ids", INT32_MAX / 8);
     }
     f->layout = (dlrm_record_layout){.n_dense = o->spec->dense_features, .n_ids = (int)ids};
     return DLRM_OK;
@@ -341,7 +362,8 @@ static dlrm_status settle_part(const dlrm_config *cfg, dlrm_row_split *s, bool t
     const int64_t all = s->first_row[s->n_parts], first_half = all - all / 2;
     s->from = part == DLRM_TEST_SECOND_HALF ? first_half : 0;
     s->rows = part == DLRM_TEST_FIRST_HALF ? first_half : all - s->from;
-    if (s->rows == 0) return dlrm_config_fail(cfg, "data.test_part", "the second half of %lld row has no rows", (long long)all);
+    if (s->rows == 0)
+        return dlrm_config_fail(cfg, "data.test_part", "the second half of %lld row has no rows", (long long)all);
     return DLRM_OK;
 }
 
@@ -357,7 +379,8 @@ static dlrm_status open_chosen(opening *o, const dlrm_names *names)
     for (int s = 0; s < DLRM_SPLITS; s++) {
         dlrm_row_split *split = &o->f->split[s];
         if (files[s].n == 0) continue;
-        TRY_TO(end, st, o->f->records ? open_records(o, names, &files[s], split) : open_arrays(o, names, &files[s], split));
+        TRY_TO(end, st,
+               o->f->records ? open_records(o, names, &files[s], split) : open_arrays(o, names, &files[s], split));
         TRY_TO(end, st, settle_part(o->cfg, split, s == DLRM_TEST_SPLIT));
     }
 end:

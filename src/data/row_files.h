@@ -1,8 +1,8 @@
 /* Internal to data: the files of a row format. A split is made of parts, one after another: files of records
  * (mlperf_bin, hugectr_raw) or a day's arrays (npy). What lies side by side in one file is a strip: a whole record; or
- * the labels, the dense values, the ids of all features (one-hot) or of one feature (multi-hot). Opening finds the files
- * in data.path, looks at their sizes, headers and a sample of their values, and compares them with each other and with
- * the model; what it says of them holds until the end. */
+ * the labels, the dense values, the ids of all features (one-hot) or of one feature (multi-hot). Opening finds the
+ * files in data.path, looks at their sizes, headers and a sample of their values, and compares them with each other and
+ * with the model; what it says of them holds until the end. */
 #pragma once
 #include "config/spec.h"
 #include "data/records.h"

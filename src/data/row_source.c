@@ -1,5 +1,5 @@
-/* Row formats: of each batch a rank reads the rows of its own samples, in blocks that stay in the second-level cache, and
- * converts, checks and packs them there for the ranks that want them. */
+/* Row formats: of each batch a rank reads the rows of its own samples, in blocks that stay in the second-level cache,
+ * and converts, checks and packs them there for the ranks that want them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -18,16 +18,16 @@ typedef struct row_reader {
     const dlrm_row_files *files;
     const dlrm_row_split *split;
     dlrm_pack pack;
-    int *fds;           /* [n_files] */
+    int *fds; /* [n_files] */
     int64_t block_rows;
-    char *raw;          /* [block_rows] of the widest strip */
-    char *column;       /* [block_rows] ids of one feature, out of a row of all */
-    uint32_t *ids;      /* [block_rows][largest hotness] */
+    char *raw;     /* [block_rows] of the widest strip */
+    char *column;  /* [block_rows] ids of one feature, out of a row of all */
+    uint32_t *ids; /* [block_rows][largest hotness] */
     bool shuffled;
     dlrm_shuffle order;
     dlrm_shelf *shelves; /* [n_strips] where rows are shuffled */
-    dlrm_batch *b;      /* being filled */
-    int64_t at, n;      /* own samples [at, at+n) are at hand */
+    dlrm_batch *b;       /* being filled */
+    int64_t at, n;       /* own samples [at, at+n) are at hand */
     int64_t *bytes;
 } row_reader;
 
@@ -53,7 +53,8 @@ static dlrm_status read_rows(row_reader *r, int strip, int64_t row, int64_t n, c
         int64_t in_part;
         int p = dlrm_row_part(r->split, row, &in_part);
         const dlrm_strip_part *part = &s->parts[p];
-        int64_t left = r->split->first_row[p + 1] - r->split->first_row[p] - in_part, size = s->columns * (int64_t)dlrm_elem_size(part->elem);
+        int64_t left = r->split->first_row[p + 1] - r->split->first_row[p] - in_part,
+                size = s->columns * (int64_t)dlrm_elem_size(part->elem);
         m = n < left ? n : left;
         bool narrow = part->elem != s->elem;
         TRY(dlrm_file_read(r->split->files[part->file], r->fds[part->file], part->at + in_part * size, m * size,
@@ -78,7 +79,8 @@ static dlrm_status read_run(void *ctx, int64_t row, int64_t n, void *out)
 static dlrm_status read_strip(row_reader *r, int strip, void *out)
 {
     run_of run = {r, strip};
-    if (r->shuffled) return dlrm_shelf_take(&r->shelves[strip], &r->order, r->b->begin + r->at, r->n, read_run, &run, out);
+    if (r->shuffled)
+        return dlrm_shelf_take(&r->shelves[strip], &r->order, r->b->begin + r->at, r->n, read_run, &run, out);
     return read_rows(r, strip, r->b->first_row + r->b->begin + r->at, r->n, out);
 }
 
@@ -98,7 +100,8 @@ static void pack_input(row_reader *r, int j)
     const int64_t hotness = r->spec->inputs[j].hotness;
     for (int k = r->pack.input_at[j]; k < r->pack.input_at[j + 1]; k++) {
         const dlrm_pack_item *item = &r->pack.items[r->pack.of_input[k]];
-        dlrm_pack_ids(r->ids, r->n * hotness, item->width, (char *)r->b->packed + r->b->own * item->at + r->at * hotness * item->width);
+        dlrm_pack_ids(r->ids, r->n * hotness, item->width,
+                      (char *)r->b->packed + r->b->own * item->at + r->at * hotness * item->width);
     }
 }
 
@@ -126,8 +129,8 @@ static dlrm_status bad_record_ids(row_reader *r, int j)
         if (id >= 0 && id < table->rows) continue;
         if (dlrm_convert_outside(r->d->check, id, table->rows, &r->ids[i], &r->b->clamped)) continue;
         const char *path = origin(r, 0, s, &row);
-        TRY(dlrm_record_id_offender(l, r->raw + s * dlrm_record_bytes(l), 1, r->files->first_id[j], in->hotness, table->rows, table->name, path,
-                                    row));
+        TRY(dlrm_record_id_offender(l, r->raw + s * dlrm_record_bytes(l), 1, r->files->first_id[j], in->hotness,
+                                    table->rows, table->name, path, row));
     }
     return DLRM_OK;
 }
@@ -141,7 +144,8 @@ static dlrm_status take_records(row_reader *r)
     if (!good) TRY(bad_record(r));
     for (int j = 0; j < r->spec->n_inputs; j++) {
         const dlrm_input *in = &r->spec->inputs[j];
-        if (!dlrm_record_ids(l, r->raw, r->n, r->files->first_id[j], in->hotness, r->spec->tables[in->table].rows, r->ids))
+        if (!dlrm_record_ids(l, r->raw, r->n, r->files->first_id[j], in->hotness, r->spec->tables[in->table].rows,
+                             r->ids))
             TRY(bad_record_ids(r, j));
         pack_input(r, j);
     }
@@ -172,8 +176,8 @@ static dlrm_status take_dense(row_reader *r)
     if (dlrm_convert_dense(elem, r->raw, r->n * columns, dense)) return DLRM_OK;
     while (dlrm_convert_dense(DLRM_FLOAT32, &dense[i], 1, &dense[i])) i++;
     const char *path = origin(r, DLRM_DENSE_STRIP, i / columns, &row);
-    return FAIL(DLRM_E_INPUT, "%s: row %lld: value %g in column %lld is not finite", path, (long long)row, (double)dense[i],
-                (long long)(i % columns));
+    return FAIL(DLRM_E_INPUT, "%s: row %lld: value %g in column %lld is not finite", path, (long long)row,
+                (double)dense[i], (long long)(i % columns));
 }
 
 static dlrm_status bad_array_ids(row_reader *r, int j, int strip, const void *raw)
@@ -187,8 +191,8 @@ static dlrm_status bad_array_ids(row_reader *r, int j, int strip, const void *ra
         char member[40] = "";
         const char *path = origin(r, strip, i / in->hotness, &row);
         if (r->files->multi_hot) snprintf(member, sizeof member, "member %d.npy: ", j);
-        return FAIL(DLRM_E_INPUT, "%s: %srow %lld: id %lld is outside [0, %lld) of table %s", path, member, (long long)row, (long long)id,
-                    (long long)table->rows, table->name);
+        return FAIL(DLRM_E_INPUT, "%s: %srow %lld: id %lld is outside [0, %lld) of table %s", path, member,
+                    (long long)row, (long long)id, (long long)table->rows, table->name);
     }
     return DLRM_OK;
 }
@@ -197,16 +201,17 @@ static dlrm_status bad_array_ids(row_reader *r, int j, int strip, const void *ra
 static dlrm_status take_ids(row_reader *r, int j, int strip, const void *raw)
 {
     const dlrm_input *in = &r->spec->inputs[j];
-    if (!dlrm_convert_ids(r->split->strips[strip].elem, raw, r->n * in->hotness, r->spec->tables[in->table].rows, r->ids))
+    if (!dlrm_convert_ids(r->split->strips[strip].elem, raw, r->n * in->hotness, r->spec->tables[in->table].rows,
+                          r->ids))
         TRY(bad_array_ids(r, j, strip, raw));
     pack_input(r, j);
     return DLRM_OK;
 }
 
-#define GATHER(type)                                                                                       \
+#define GATHER(type)                                                                                        \
     static void gather_##type(const type *restrict rows, int64_t n, int columns, int j, type *restrict out) \
-    {                                                                                                      \
-        for (int64_t i = 0; i < n; i++) out[i] = rows[i * columns + j];                                    \
+    {                                                                                                       \
+        for (int64_t i = 0; i < n; i++) out[i] = rows[i * columns + j];                                     \
     }
 GATHER(int32_t)
 GATHER(int64_t)
@@ -271,7 +276,8 @@ static dlrm_status open_files(row_reader *r)
     for (int t = 0; t < s->n_strips; t++)
         for (int p = 0; p < s->n_parts; p++) {
             int file = s->strips[t].parts[p].file;
-            if (s->strips[t].columns > 0 && r->fds[file] < 0) TRY(dlrm_file_open(s->files[file], !r->shuffled, &r->fds[file]));
+            if (s->strips[t].columns > 0 && r->fds[file] < 0)
+                TRY(dlrm_file_open(s->files[file], !r->shuffled, &r->fds[file]));
         }
     return DLRM_OK;
 }
@@ -281,7 +287,8 @@ static dlrm_status open_shelves(row_reader *r, const dlrm_dataset *d, const dlrm
     int first, end;
     r->shuffled = true;
     dlrm_epoch_lanes(d, args, &first, &end);
-    TRY(dlrm_shuffle_open(dlrm_epoch_of(d, args).rows, args->batch_size, d->seed, dlrm_epoch_most_own(d, args), &r->order));
+    TRY(dlrm_shuffle_open(dlrm_epoch_of(d, args).rows, args->batch_size, d->seed, dlrm_epoch_most_own(d, args),
+                          &r->order));
     TRY(dlrm_alloc(r->split->n_strips, sizeof *r->shelves, "shuffled rows", &r->shelves));
     for (int t = 0; t < r->split->n_strips; t++)
         TRY(dlrm_shelf_open(&r->order, first, end, dlrm_strip_row_bytes(&r->split->strips[t]), &r->shelves[t]));
@@ -291,7 +298,8 @@ static dlrm_status open_shelves(row_reader *r, const dlrm_dataset *d, const dlrm
 static int64_t shuffle_memory(const dlrm_dataset *d, const dlrm_reader_args *args)
 {
     const dlrm_row_split *s = &d->row_files.split[args->split];
-    int64_t rows = dlrm_epoch_of(d, args).rows, bytes = dlrm_shuffle_memory(rows, args->batch_size, dlrm_epoch_most_own(d, args));
+    int64_t rows = dlrm_epoch_of(d, args).rows,
+            bytes = dlrm_shuffle_memory(rows, args->batch_size, dlrm_epoch_most_own(d, args));
     int first, end;
     dlrm_epoch_lanes(d, args, &first, &end);
     for (int t = 0; t < s->n_strips; t++)
@@ -310,7 +318,8 @@ static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *ar
         int64_t bytes = dlrm_strip_row_bytes(&r->split->strips[t]);
         widest = bytes > widest ? bytes : widest;
     }
-    for (int j = 0; j < d->spec->n_inputs; j++) hottest = d->spec->inputs[j].hotness > hottest ? d->spec->inputs[j].hotness : hottest;
+    for (int j = 0; j < d->spec->n_inputs; j++)
+        hottest = d->spec->inputs[j].hotness > hottest ? d->spec->inputs[j].hotness : hottest;
     r->block_rows = widest < BLOCK_BYTES ? BLOCK_BYTES / widest : 1;
     const dlrm_pack_args packs = dlrm_pack_args_of(d->spec, args);
     TRY(dlrm_pack_open(&packs, &r->pack));
@@ -328,7 +337,8 @@ static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
     __int128 bytes = 0; /* of all parts, which need not be alike */
     for (int t = 0; t < s->n_strips; t++)
         for (int p = 0; p < s->n_parts; p++)
-            bytes += (__int128)(s->first_row[p + 1] - s->first_row[p]) * s->strips[t].columns * (int64_t)dlrm_elem_size(s->strips[t].parts[p].elem);
+            bytes += (__int128)(s->first_row[p + 1] - s->first_row[p]) * s->strips[t].columns *
+                     (int64_t)dlrm_elem_size(s->strips[t].parts[p].elem);
     return (int64_t)(bytes * (args->shuffle ? dlrm_epoch_lane_rows(d, args) : dlrm_epoch_own(d, args)) / all);
 }
 

@@ -12,7 +12,8 @@ typedef struct dlrm_shelf {
 } dlrm_shelf;
 
 /* For samples that are in lanes [first, end). */
-dlrm_status dlrm_shelf_open(const dlrm_shuffle *s, int first_lane, int end_lane, int64_t row_bytes, dlrm_shelf *out) DLRM_MUST_USE;
+dlrm_status dlrm_shelf_open(const dlrm_shuffle *s, int first_lane, int end_lane, int64_t row_bytes,
+                            dlrm_shelf *out) DLRM_MUST_USE;
 void dlrm_shelf_close(dlrm_shelf *h); /* copes with {0} */
 int64_t dlrm_shelf_memory(int64_t rows, int64_t batch_size, int first_lane, int end_lane, int64_t row_bytes);
 

@@ -21,14 +21,14 @@ static int64_t draw(uint64_t seed, uint64_t stream, uint64_t i, int64_t n)
     return (int64_t)((unsigned __int128)word * (uint64_t)n >> 64);
 }
 
-#define PERMUTE(name, type)                                                      \
-    static void name(uint64_t seed, uint64_t stream, type *out, int64_t n)       \
-    {                                                                            \
-        for (int64_t i = 0; i < n; i++) {                                        \
-            int64_t k = draw(seed, stream, (uint64_t)i, i + 1);                  \
-            out[i] = out[k];                                                     \
-            out[k] = (type)i;                                                    \
-        }                                                                        \
+#define PERMUTE(name, type)                                                \
+    static void name(uint64_t seed, uint64_t stream, type *out, int64_t n) \
+    {                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                  \
+            int64_t k = draw(seed, stream, (uint64_t)i, i + 1);            \
+            out[i] = out[k];                                               \
+            out[k] = (type)i;                                              \
+        }                                                                  \
     }
 PERMUTE(permute_places, uint16_t)
 PERMUTE(permute_blocks, uint32_t)
@@ -45,7 +45,8 @@ static uint64_t stream_of(const char *what, int64_t epoch, int lane, int64_t win
 int64_t dlrm_shuffle_lane_rows(int64_t rows, int64_t batch_size, int lane)
 {
     int64_t last = rows % batch_size;
-    return rows / batch_size * (cut(batch_size, lane + 1) - cut(batch_size, lane)) + cut(last, lane + 1) - cut(last, lane);
+    return rows / batch_size * (cut(batch_size, lane + 1) - cut(batch_size, lane)) + cut(last, lane + 1) -
+           cut(last, lane);
 }
 
 static int64_t blocks_of(int64_t lane_rows)
@@ -122,7 +123,8 @@ void dlrm_shuffle_close(dlrm_shuffle *s)
 
 int64_t dlrm_shuffle_memory(int64_t rows, int64_t batch_size, int64_t most)
 {
-    return blocks_in_all(rows, batch_size) * (int64_t)sizeof(uint32_t) + DLRM_LANES * DLRM_SHUFFLE_WINDOW * (int64_t)sizeof(uint16_t) +
+    return blocks_in_all(rows, batch_size) * (int64_t)sizeof(uint32_t) +
+           DLRM_LANES * DLRM_SHUFFLE_WINDOW * (int64_t)sizeof(uint16_t) +
            most_pieces(most) * (int64_t)sizeof(dlrm_shuffle_piece) + most * (int64_t)sizeof(uint16_t);
 }
 
@@ -150,12 +152,15 @@ static int64_t key_of(int64_t epoch, int64_t window)
 static void plan_lane(dlrm_shuffle *s, int lane, int64_t at, int64_t first, int64_t n)
 {
     for (int64_t m; n > 0; n -= m, at += m, first += m) {
-        int64_t window = window_of(lane, at), begin = window_begin(s, lane, window), end = window_begin(s, lane, window + 1);
+        int64_t window = window_of(lane, at), begin = window_begin(s, lane, window),
+                end = window_begin(s, lane, window + 1);
         uint16_t *permuted = s->permuted + (int64_t)lane * DLRM_SHUFFLE_WINDOW;
         m = n < end - at ? n : end - at;
         dlrm_shuffle_piece *p = &s->pieces[s->n_pieces++];
-        *p = (dlrm_shuffle_piece){.lane = lane, .window = window, .key = key_of(s->epoch, window), .first = first, .n = m};
-        if (s->key[lane] != p->key) permute_places(s->seed, stream_of("rows", s->epoch, lane, window), permuted, end - begin);
+        *p = (dlrm_shuffle_piece){
+            .lane = lane, .window = window, .key = key_of(s->epoch, window), .first = first, .n = m};
+        if (s->key[lane] != p->key)
+            permute_places(s->seed, stream_of("rows", s->epoch, lane, window), permuted, end - begin);
         s->key[lane] = p->key;
         memcpy(s->place + (first - s->begin), permuted + (at - begin), (size_t)m * sizeof *s->place);
     }
@@ -169,7 +174,8 @@ void dlrm_shuffle_plan(dlrm_shuffle *s, int64_t epoch, int64_t first, int64_t si
     s->n_pieces = 0;
     dlrm_shuffle_lanes(size, begin, n, &lane, &end);
     for (; lane < end; lane++) {
-        int64_t a = cut(size, lane), b = cut(size, lane + 1), from = a > begin ? a : begin, to = b < begin + n ? b : begin + n;
+        int64_t a = cut(size, lane), b = cut(size, lane + 1), from = a > begin ? a : begin,
+                to = b < begin + n ? b : begin + n;
         int64_t before = first / s->batch_size * (cut(s->batch_size, lane + 1) - cut(s->batch_size, lane));
         plan_lane(s, lane, before + from - a, from, to - from);
     }
@@ -177,7 +183,8 @@ void dlrm_shuffle_plan(dlrm_shuffle *s, int64_t epoch, int64_t first, int64_t si
 
 static int64_t row_at(const dlrm_shuffle *s, int lane, int64_t block, int64_t place)
 {
-    int64_t row = s->section[lane] + (int64_t)s->order[s->order_at[lane] + block] * DLRM_SHUFFLE_BLOCK + place + s->shift;
+    int64_t row =
+        s->section[lane] + (int64_t)s->order[s->order_at[lane] + block] * DLRM_SHUFFLE_BLOCK + place + s->shift;
     return row < s->rows ? row : row - s->rows;
 }
 
@@ -189,7 +196,8 @@ int64_t dlrm_shuffle_row(const dlrm_shuffle *s, int64_t i)
     return row_at(s, p->lane, first_block(p->lane, p->window) + place / DLRM_SHUFFLE_BLOCK, place % DLRM_SHUFFLE_BLOCK);
 }
 
-dlrm_status dlrm_shuffle_read(const dlrm_shuffle *s, int lane, int64_t window, dlrm_read_run *read, void *ctx, int64_t row_bytes, void *out)
+dlrm_status dlrm_shuffle_read(const dlrm_shuffle *s, int lane, int64_t window, dlrm_read_run *read, void *ctx,
+                              int64_t row_bytes, void *out)
 {
     char *to = out;
     int64_t left = window_begin(s, lane, window + 1) - window_begin(s, lane, window);

@@ -1,7 +1,7 @@
-/* Split-binary files: of each batch, a rank reads its own rows of the labels and dense values, and all rows (or its own)
- * of the inputs it wants. Bytes go through a buffer that stays in the second-level cache and are checked, converted and
- * sent on from there, past the caches, for a batch is larger than they are. (Reading int32 ids in place and checking them
- * there was slower: the kernel's copy leaves nothing of them in the cache.) */
+/* Split-binary files: of each batch, a rank reads its own rows of the labels and dense values, and all rows (or its
+ * own) of the inputs it wants. Bytes go through a buffer that stays in the second-level cache and are checked,
+ * converted and sent on from there, past the caches, for a batch is larger than they are. (Reading int32 ids in place
+ * and checking them there was slower: the kernel's copy leaves nothing of them in the cache.) */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +12,11 @@
 #include "data/shelf.h"
 #include "data/source.h"
 
-enum { BLOCK_BYTES = 64 << 10, TILE = 2048 /* values converted before they are sent on */, ALIGNED = 4 /* so many rows, or a multiple, are read at a time */ };
+enum {
+    BLOCK_BYTES = 64 << 10,
+    TILE = 2048 /* values converted before they are sent on */,
+    ALIGNED = 4 /* so many rows, or a multiple, are read at a time */
+};
 
 typedef struct column {
     const char *path;
@@ -27,11 +31,11 @@ typedef struct split_reader {
     dlrm_index_check check;
     column label, dense, *ids, *offsets; /* ids, offsets: [n_inputs] */
     int64_t *n_ids;                      /* [n_inputs] of the whole file, where hotness varies */
-    char *block; /* [BLOCK_BYTES], or as many as ALIGNED rows take */
-    void *tile;  /* [TILE] values of 4 bytes */
+    char *block;                         /* [BLOCK_BYTES], or as many as ALIGNED rows take */
+    void *tile;                          /* [TILE] values of 4 bytes */
     bool shuffled;
     dlrm_shuffle order;
-    int64_t *bags;       /* [DLRM_SHUFFLE_BLOCK+1] offsets of a run of rows, where hotness varies and rows are shuffled */
+    int64_t *bags; /* [DLRM_SHUFFLE_BLOCK+1] offsets of a run of rows, where hotness varies and rows are shuffled */
     const dlrm_batch *b; /* being filled */
     int64_t *bytes;      /* of it */
 } split_reader;
@@ -83,8 +87,8 @@ static int64_t row_of(const split_reader *r, int64_t i)
 
 /* --- ids --- */
 
-/* The sample, counted from the first whose ids these are, that id number i belongs to; the offsets of so many `samples` are
- * there. */
+/* The sample, counted from the first whose ids these are, that id number i belongs to; the offsets of so many `samples`
+ * are there. */
 static int64_t sample_of(const dlrm_ids *in, int hotness, int64_t samples, int64_t i)
 {
     if (!in->offsets) return i / hotness;
@@ -99,9 +103,10 @@ static int64_t sample_of(const dlrm_ids *in, int hotness, int64_t samples, int64
     return low;
 }
 
-/* A block of n ids with some outside their table: `raw` as they stand in the file, the input's from number `first`, of its
- * first `samples`. */
-static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, int64_t samples, const void *raw, int64_t first, int64_t n)
+/* A block of n ids with some outside their table: `raw` as they stand in the file, the input's from number `first`, of
+ * its first `samples`. */
+static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, int64_t samples, const void *raw, int64_t first,
+                           int64_t n)
 {
     const dlrm_input *input = &r->spec->inputs[j];
     const dlrm_table *table = &r->spec->tables[input->table];
@@ -109,9 +114,10 @@ static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, int64_t sample
         int64_t id = dlrm_convert_id(r->files->categorical[j].dtype, raw, i);
         if (id >= 0 && id < table->rows) continue;
         if (!dlrm_convert_outside(r->check, id, table->rows, &b->inputs[j].ids[first + i], &b->clamped))
-            return FAIL(DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s", r->ids[j].path,
-                        (long long)row_of(r, b->inputs[j].first + sample_of(&b->inputs[j], input->hotness, samples, first + i)),
-                        (long long)id, (long long)table->rows, table->name);
+            return FAIL(
+                DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s", r->ids[j].path,
+                (long long)row_of(r, b->inputs[j].first + sample_of(&b->inputs[j], input->hotness, samples, first + i)),
+                (long long)id, (long long)table->rows, table->name);
     }
     return DLRM_OK;
 }
@@ -123,8 +129,8 @@ static dlrm_status read_bags(split_reader *r, int j, int64_t row, int64_t n, int
     int64_t max = r->spec->inputs[j].hotness, size = sizeof *offsets;
     TRY(read_at(r, c, row * size, (n + 1) * size, offsets));
     if (offsets[0] < 0 || offsets[0] > r->n_ids[j])
-        return FAIL(DLRM_E_INPUT, "%s: row %lld: offset %lld is outside [0, %lld], the ids of %s", c->path, (long long)row,
-                    (long long)offsets[0], (long long)r->n_ids[j], r->ids[j].path);
+        return FAIL(DLRM_E_INPUT, "%s: row %lld: offset %lld is outside [0, %lld], the ids of %s", c->path,
+                    (long long)row, (long long)offsets[0], (long long)r->n_ids[j], r->ids[j].path);
     /* Lengths in [0, max] from a start in range cannot overflow, so garbage shows in a length or at the end. */
     uint64_t bad = 0, before = (uint64_t)offsets[0];
     for (int64_t s = 1; s <= n; s++) {
@@ -142,8 +148,8 @@ static dlrm_status read_bags(split_reader *r, int j, int64_t row, int64_t n, int
                         c->path, (long long)(row + s), to - from, from, to, (long long)max);
     }
     if (offsets[n] > r->n_ids[j])
-        return FAIL(DLRM_E_INPUT, "%s: row %lld: offset %lld is beyond the %lld ids of %s", c->path, (long long)(row + n),
-                    (long long)offsets[n], (long long)r->n_ids[j], r->ids[j].path);
+        return FAIL(DLRM_E_INPUT, "%s: row %lld: offset %lld is beyond the %lld ids of %s", c->path,
+                    (long long)(row + n), (long long)offsets[n], (long long)r->n_ids[j], r->ids[j].path);
     return DLRM_OK;
 }
 
@@ -170,7 +176,8 @@ static dlrm_status read_fixed(split_reader *r, int j, dlrm_batch *b)
     for (int64_t i = 0, n; i < in->samples; i += n) {
         n = in->samples - i < step ? in->samples - i : step;
         TRY(read_rows(r, &r->ids[j], in->first + i, n, r->block));
-        if (!take_block(r, j, n * hotness, in->ids + i * hotness)) TRY(bad_ids(r, j, b, in->samples, r->block, i * hotness, n * hotness));
+        if (!take_block(r, j, n * hotness, in->ids + i * hotness))
+            TRY(bad_ids(r, j, b, in->samples, r->block, i * hotness, n * hotness));
     }
     return DLRM_OK;
 }
@@ -249,8 +256,8 @@ static dlrm_status read_shuffled_bags(split_reader *r, int j, dlrm_batch *b)
 typedef bool convert_floats(dlrm_elem from, const void *in, int64_t n, float *out);
 
 /* Own samples' rows of `columns` values each. *bad: number of the first value that is not valid, or -1. */
-static dlrm_status read_floats(split_reader *r, column *c, dlrm_elem dtype, int64_t columns, convert_floats *convert, float *out,
-                               int64_t *bad)
+static dlrm_status read_floats(split_reader *r, column *c, dlrm_elem dtype, int64_t columns, convert_floats *convert,
+                               float *out, int64_t *bad)
 {
     const int64_t size = (int64_t)dlrm_elem_size(dtype), step = rows_at_a_time(c->row_bytes);
     *bad = -1;
@@ -277,8 +284,8 @@ static dlrm_status read_labels(split_reader *r)
     int64_t bad;
     TRY(read_floats(r, &r->label, r->files->label_dtype, 1, dlrm_convert_labels, r->b->labels, &bad));
     if (bad < 0) return DLRM_OK;
-    return FAIL(DLRM_E_INPUT, "%s: row %lld: label %g is neither 0 nor 1", r->label.path, (long long)row_of(r, r->b->begin + bad),
-                (double)r->b->labels[bad]);
+    return FAIL(DLRM_E_INPUT, "%s: row %lld: label %g is neither 0 nor 1", r->label.path,
+                (long long)row_of(r, r->b->begin + bad), (double)r->b->labels[bad]);
 }
 
 static dlrm_status read_dense(split_reader *r)
@@ -287,7 +294,8 @@ static dlrm_status read_dense(split_reader *r)
     TRY(read_floats(r, &r->dense, r->files->dense_dtype, columns, dlrm_convert_dense, r->b->dense, &bad));
     if (bad < 0) return DLRM_OK;
     return FAIL(DLRM_E_INPUT, "%s: row %lld: value %g in column %lld is not finite", r->dense.path,
-                (long long)row_of(r, r->b->begin + bad / columns), (double)r->b->dense[bad], (long long)(bad % columns));
+                (long long)row_of(r, r->b->begin + bad / columns), (double)r->b->dense[bad],
+                (long long)(bad % columns));
 }
 
 /* --- the source --- */
@@ -396,7 +404,8 @@ static dlrm_status open_shelves(split_reader *r, const dlrm_dataset *d, const dl
     if (r->dense.fd >= 0) TRY(dlrm_shelf_open(&r->order, first, end, r->dense.row_bytes, &r->dense.shelf));
     for (int j = 0; j < r->spec->n_inputs; j++)
         if (r->ids[j].fd >= 0)
-            TRY(dlrm_shelf_open(&r->order, of_own(args, j) ? first : 0, of_own(args, j) ? end : DLRM_LANES, r->ids[j].row_bytes, &r->ids[j].shelf));
+            TRY(dlrm_shelf_open(&r->order, of_own(args, j) ? first : 0, of_own(args, j) ? end : DLRM_LANES,
+                                r->ids[j].row_bytes, &r->ids[j].shelf));
     return DLRM_OK;
 }
 
@@ -408,14 +417,20 @@ static int64_t shuffle_memory(const dlrm_dataset *d, const dlrm_reader_args *arg
     for (int j = 0; j < d->files.n_categorical; j++)
         if (args->wanted[j]) *(of_own(args, j) ? &own : &ids) += id_row_bytes(&d->files, j, true);
     dlrm_epoch_lanes(d, args, &first, &end);
-    return dlrm_shuffle_memory(rows, B, B) + dlrm_shelf_memory(rows, B, first, end, own) + dlrm_shelf_memory(rows, B, 0, DLRM_LANES, ids);
+    return dlrm_shuffle_memory(rows, B, B) + dlrm_shelf_memory(rows, B, first, end, own) +
+           dlrm_shelf_memory(rows, B, 0, DLRM_LANES, ids);
 }
 
 static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *args, void **state)
 {
     split_reader *r;
     TRY(dlrm_alloc(1, sizeof *r, "a reader of files", &r));
-    *r = (split_reader){.spec = d->spec, .files = &d->files, .check = d->check, .label.fd = -1, .dense.fd = -1, .shuffled = args->shuffle};
+    *r = (split_reader){.spec = d->spec,
+                        .files = &d->files,
+                        .check = d->check,
+                        .label.fd = -1,
+                        .dense.fd = -1,
+                        .shuffled = args->shuffle};
     *state = r;
     TRY(open_files(r, args));
     TRY(open_buffers(r));

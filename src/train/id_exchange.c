@@ -16,7 +16,7 @@ struct dlrm_id_exchange {
     char *recv;
     uint32_t *ids; /* of all inputs wanted, [batch_size][hotness] each */
     int64_t id_bytes;
-    dlrm_ids *inputs; /* [n_inputs] */
+    dlrm_ids *inputs;       /* [n_inputs] */
     const dlrm_batch *sent; /* in flight */
     dlrm_batch batch;       /* the one finished last */
     bool in_flight;
@@ -78,7 +78,8 @@ static dlrm_status set_up(dlrm_id_exchange *x)
     return DLRM_OK;
 }
 
-dlrm_status dlrm_id_exchange_open(dlrm_comm *comm, const dlrm_model_spec *spec, const dlrm_reader_args *args, dlrm_id_exchange **out)
+dlrm_status dlrm_id_exchange_open(dlrm_comm *comm, const dlrm_model_spec *spec, const dlrm_reader_args *args,
+                                  dlrm_id_exchange **out)
 {
     dlrm_id_exchange *x;
     TRY(dlrm_alloc(1, sizeof *x, "the exchange of ids", &x));

@@ -1,5 +1,5 @@
-/* The exchange of ids of row formats: each rank has read the ids of all inputs for its own samples (dlrm_batch.packed) and
- * gets, for the inputs that it wants, those of all samples of the batch (of some inputs only its own, which go
+/* The exchange of ids of row formats: each rank has read the ids of all inputs for its own samples (dlrm_batch.packed)
+ * and gets, for the inputs that it wants, those of all samples of the batch (of some inputs only its own, which go
  * nowhere). It runs in the background from start to finish.
  * Ids travel in as few bytes as their tables need (data/pack.h), and come in the order of the samples, so the batch is
  * the same on any number of ranks. */
@@ -16,7 +16,8 @@ void dlrm_id_exchange_close(dlrm_id_exchange **x); /* copes with NULL; finishes 
 
 /* Collective. The batch stays valid until the exchange is finished. */
 void dlrm_id_exchange_start(dlrm_id_exchange *x, const dlrm_batch *batch);
-/* Collective. The batch with its inputs: ids valid until the next finish, the rest as long as the batch given to start. */
+/* Collective. The batch with its inputs: ids valid until the next finish, the rest as long as the batch given to start.
+ */
 const dlrm_batch *dlrm_id_exchange_finish(dlrm_id_exchange *x);
 
 /* The memory that finished ids lie in. */

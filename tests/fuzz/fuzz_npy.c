@@ -1,5 +1,5 @@
-/* Headers of .npy arrays and .npz archives: an even first byte and an array, or an odd one and an archive of as many members
- * as half of it says. What is accepted lies within the file. */
+/* Headers of .npy arrays and .npz archives: an even first byte and an array, or an odd one and an archive of as many
+ * members as half of it says. What is accepted lies within the file. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +14,8 @@ enum { MOST = 127 };
 
 static void check(const dlrm_npy *a, int64_t bytes)
 {
-    DLRM_ASSERT(a->n_dims >= 1 && a->n_dims <= DLRM_NPY_DIMS && a->shape[0] >= 0 && a->shape[1] >= 0 && a->at >= 0 && a->at <= bytes);
+    DLRM_ASSERT(a->n_dims >= 1 && a->n_dims <= DLRM_NPY_DIMS && a->shape[0] >= 0 && a->shape[1] >= 0 && a->at >= 0 &&
+                a->at <= bytes);
     __int128 values = (__int128)a->shape[0] * a->shape[1] * (int64_t)dlrm_elem_size(a->elem);
     DLRM_ASSERT(values <= bytes - a->at);
 }

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import fixture
+import row_fixture
 
 SHORT, LONG = 40, 140
 # Of the libraries, in a step of two ranks: Open MPI builds the schedule of the step's one nonblocking reduction anew, 9 requests.
@@ -51,6 +52,15 @@ class Allocations(fixture.RunTest):
     def test_synthetic(self):
         self.write("config.yaml", fixture.SYNTHETIC)
         self.compare(1, 2, "data.synthetic.batches=50", "optimizer.embedding.name=adam", "optimizer.dense.name=adam")
+
+    def test_row_formats(self):
+        """Ids in the background, rows in shuffled order."""
+        train, test = row_fixture.Rows(300, 1), row_fixture.Rows(70, 2)
+        self.write("config.yaml", row_fixture.config())
+        row_fixture.write_records(self.path("set", "day_train.bin"), train)
+        row_fixture.write_records(self.path("set", "day_test.bin"), test)
+        for ranks in 1, 2:
+            self.compare(ranks, 1, "data.format=mlperf_bin", "data.path=set", "data.shuffle=true")
 
     def test_two_ranks(self):
         self.make_data()

@@ -130,6 +130,20 @@ class Shuffled(RowTest):
             self.assertFalse(np.any(losses[0][a] == losses[0][b]))
             self.assertTrue(np.all(losses[1][a] == losses[1][b]))
 
+    def test_resumed(self):
+        """From a checkpoint within an epoch, on other ranks: as in one go."""
+        train, test = self.make()
+        write_records(self.path("counts", "day_train.bin"), train)
+        write_records(self.path("counts", "day_test.bin"), test)
+        for more in ((), ("data.format=mlperf_bin", "data.path=counts")):
+            with self.subTest(more=more):
+                more = ("data.shuffle=true",) + more
+                want = self.outcome(1, *more)[2]
+                folder = "checkpoint.path=saved" + str(len(more))
+                self.succeed(3, "config.yaml", "train.epochs=2", "train.steps=11", folder, *more)
+                self.succeed(2, "config.yaml", "train.epochs=2", folder, "checkpoint.export=out", *more)
+                self.assertEqual(self.file_bytes("out", "model.safetensors"), want)
+
     def test_bad_row(self):
         rows = self.make(train=3000)[0]
         rows.ids[2][2222, 0] = 70001

@@ -1,5 +1,5 @@
-/* Row formats through a reader: sizes beyond 2^31 rows and 2^41 bytes, ids packed and unpacked, what is in memory. Whole runs on
- * files that NumPy wrote are tests/run/test_row_formats.py. */
+/* Row formats through a reader: sizes beyond 2^31 rows and 2^41 bytes, ids packed and unpacked, what is in memory.
+ * Whole runs on files that NumPy wrote are tests/run/test_row_formats.py. */
 #include "data_fixture.h"
 
 #include <fcntl.h>

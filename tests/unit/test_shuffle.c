@@ -1,5 +1,5 @@
-/* Shuffled epochs: every row once, another order in each, the same for any cut over ranks and from any batch on; and what
- * a reader hands out is that row's. */
+/* Shuffled epochs: every row once, another order in each, the same for any cut over ranks and from any batch on; and
+ * what a reader hands out is that row's. */
 #include "data_fixture.h"
 
 #include <math.h>
@@ -31,7 +31,9 @@ static int64_t *rows_memory(int64_t n)
 static void test_every_row_once(void **state)
 {
     (void)state;
-    static const int64_t sets[][2] = {{1, 1}, {2, 1}, {63, 64}, {64, 64}, {65, 64}, {1000, 7}, {1000, 999}, {4099, 4099}, {200003, 512}, {600011, 65536}, {1100000, 1000000}};
+    static const int64_t sets[][2] = {{1, 1},        {2, 1},          {63, 64},          {64, 64},
+                                      {65, 64},      {1000, 7},       {1000, 999},       {4099, 4099},
+                                      {200003, 512}, {600011, 65536}, {1100000, 1000000}};
     for (size_t k = 0; k < sizeof sets / sizeof *sets; k++) {
         int64_t n = sets[k][0], B = sets[k][1], same = 0, in_place = 0;
         dlrm_shuffle s, other;
@@ -149,7 +151,8 @@ static uint32_t id(int64_t row, int k)
 static void write_set(void)
 {
     FILE *label = fopen(in_folder("train/y"), "wb"), *dense = fopen(in_folder("train/x"), "wb");
-    FILE *fixed = fopen(in_folder("train/a"), "wb"), *bags = fopen(in_folder("train/b"), "wb"), *offsets = fopen(in_folder("train/o"), "wb");
+    FILE *fixed = fopen(in_folder("train/a"), "wb"), *bags = fopen(in_folder("train/b"), "wb"),
+         *offsets = fopen(in_folder("train/o"), "wb");
     int64_t at = 0;
     fwrite(&at, sizeof at, 1, offsets);
     for (int64_t row = 0; row < ROWS; row++) {
@@ -194,8 +197,13 @@ static void test_reader(void **state)
     dlrm_categorical features[] = {{.name = "a", .where = "spec", .dtype = DLRM_INT16, .cardinality = 30011},
                                    {.name = "b", .where = "spec", .dtype = DLRM_INT32, .cardinality = 1000003}};
     char *ids[] = {paths[2], paths[3]}, *offsets[] = {NULL, paths[4]};
-    dlrm_feature_spec files = {.n_dense = 1, .dense_dtype = DLRM_FLOAT32, .label_dtype = DLRM_INT8, .n_categorical = 2, .categorical = features,
-                               .split[0] = {.present = true, .label = paths[0], .dense = paths[1], .ids = ids, .offsets = offsets}};
+    dlrm_feature_spec files = {
+        .n_dense = 1,
+        .dense_dtype = DLRM_FLOAT32,
+        .label_dtype = DLRM_INT8,
+        .n_categorical = 2,
+        .categorical = features,
+        .split[0] = {.present = true, .label = paths[0], .dense = paths[1], .ids = ids, .offsets = offsets}};
     data_model m = {.cfg.train.seed = 11};
     add_input(&m, "a", 30011, 1, false);
     add_input(&m, "b", 1000003, MOST, true);
