@@ -12,7 +12,8 @@
 static const char help_text[] =
     "Converts rows between Criteo's raw text (Kaggle's train.txt, Terabyte's day_0 ... day_23, each also as\n"
     ".gz), split_binary (a folder of column files with feature_spec.yaml, as NVIDIA's DeepLearningExamples\n"
-    "have it), mlperf_bin (facebook's records of 160 bytes) and hugectr_raw; and from hugectr_norm.\n"
+    "have it), mlperf_bin (facebook's records of 160 bytes) and hugectr_raw; and from hugectr_norm and\n"
+    "npy (torchrec's day_N arrays).\n"
     "\n"
     "text to ids\n"
     "        0: missing, rarer than the frequency limit, or not in the vocabulary of --vocab. 1, 2, ...: by\n"

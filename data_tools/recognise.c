@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "records_files.h"
 
-const char *const dlrm_format_names[DLRM_FORMATS + 1] = {"text", "split_binary", "mlperf_bin", "hugectr_raw", "hugectr_norm", NULL};
+const char *const dlrm_format_names[DLRM_FORMATS + 1] = {"text", "split_binary", "mlperf_bin", "hugectr_raw", "hugectr_norm", "npy", NULL};
 const char *const dlrm_out_split_names[DLRM_OUT_SPLITS] = {"train", "test", "validation"};
 
 static bool has(const char *folder, const char *name)
@@ -95,7 +95,7 @@ static dlrm_status recognise_file(const char *path, dlrm_format *out)
 {
     static const struct {
         const char *magic, *what;
-    } others[] = {{"\x93NUMPY", "a NumPy array (torchrec's day_N_*.npy): dlrm-train reads a folder of them as format npy"},
+    } others[] = {{"\x93NUMPY", "a NumPy array (torchrec's day_N_*.npy); name the folder that holds a day's three"},
                   {"PK\3\4", "a zip archive (facebook's or torchrec's .npz)"},
                   {"PAR1", "a Parquet file (NVTabular's): not read by dlrm_data; write split_binary or HugeCTR's formats from there"},
                   {"DLRMVOC1", "a vocabulary of dlrm_data"}};
@@ -150,8 +150,10 @@ static dlrm_status recognise_folder(const char *path, dlrm_format *out)
                     path);
     if (has(path, "label.bin") && has(path, "cat_0.bin"))
         return FAIL(DLRM_E_INPUT, "%s: one split of a split_binary folder; name the folder above it, which describes the files", path);
-    if (has(path, "day_0_sparse.npy") || has(path, "train_sparse.npy"))
-        return FAIL(DLRM_E_INPUT, "%s: torchrec's NumPy arrays: dlrm-train reads them as format npy; dlrm_data does not", path);
+    if (has(path, "day_0_labels.npy") || has(path, "train_labels.npy")) {
+        *out = DLRM_FORMAT_NPY;
+        return DLRM_OK;
+    }
     if (dlrm_record_files_find(path, DLRM_FORMAT_HUGECTR_RAW, &files))
         return recognise_records(files.path[*files.path[DLRM_TRAIN] ? DLRM_TRAIN : DLRM_TEST], out);
     if (has(path, "train.txt") || has(path, "train.txt.gz") || has(path, "day_0") || has(path, "day_0.gz"))
@@ -190,6 +192,9 @@ dlrm_status dlrm_source_open(const char *path, const dlrm_source_hints *h, dlrm_
     case DLRM_FORMAT_MLPERF_BIN:
     case DLRM_FORMAT_HUGECTR_RAW:
         st = dlrm_record_source_open(plain, format, h, findings, out);
+        break;
+    case DLRM_FORMAT_NPY:
+        st = dlrm_npy_source_open(plain, h, out);
         break;
     case DLRM_FORMAT_HUGECTR_NORM:
         st = dlrm_norm_source_open(plain, h, out);

@@ -1,5 +1,5 @@
-/* Where rows come from: one iterator for every format, with twins split_binary, records (mlperf_bin, hugectr_raw) and
- * hugectr_norm. Values are checked as they are read: a label is 0 or 1, floats are finite, counts are from 0, an id is below
+/* Where rows come from: one iterator for every format, with twins split_binary, records (mlperf_bin, hugectr_raw) npy
+ * and hugectr_norm. Values are checked as they are read: a label is 0 or 1, floats are finite, counts are from 0, an id is below
  * its feature's cardinality, a bag is no longer than its most. */
 #pragma once
 #include "data/records.h"
@@ -16,6 +16,7 @@ typedef enum dlrm_format {
     DLRM_FORMAT_MLPERF_BIN,
     DLRM_FORMAT_HUGECTR_RAW,
     DLRM_FORMAT_HUGECTR_NORM,
+    DLRM_FORMAT_NPY,
     DLRM_FORMATS
 } dlrm_format;
 extern const char *const dlrm_format_names[DLRM_FORMATS + 1]; /* NULL-terminated */
@@ -60,6 +61,7 @@ dlrm_status dlrm_recognise(const char *path, dlrm_format *out) DLRM_MUST_USE;
 dlrm_status dlrm_split_source_open(const char *path, const dlrm_source_hints *h, dlrm_row_source **out) DLRM_MUST_USE;
 dlrm_status dlrm_record_source_open(const char *path, dlrm_format format, const dlrm_source_hints *h, dlrm_findings *findings,
                                     dlrm_row_source **out) DLRM_MUST_USE;
+dlrm_status dlrm_npy_source_open(const char *path, const dlrm_source_hints *h, dlrm_row_source **out) DLRM_MUST_USE;
 dlrm_status dlrm_norm_source_open(const char *path, const dlrm_source_hints *h, dlrm_row_source **out) DLRM_MUST_USE;
 
 extern const char *const dlrm_out_split_names[DLRM_OUT_SPLITS]; /* "train", "test", "validation" */

@@ -14,8 +14,8 @@
 #include "vocab.h"
 
 static const char help_text[] =
-    "Puts the training rows of IN (split_binary, mlperf_bin, hugectr_raw, hugectr_norm) in random order, any order as\n"
-    "likely as any other; test and validation rows keep theirs. DIR is of IN's format (hugectr_norm: split_binary).\n"
+    "Puts the training rows of IN (split_binary, mlperf_bin, hugectr_raw, hugectr_norm, npy) in random order, any order as\n"
+    "likely as any other; test and validation rows keep theirs. DIR is of IN's format (hugectr_norm, npy: split_binary).\n"
     "Whole rows move, in all column files alike. The order depends on the seed and on the number of each row\n"
     "alone, not on memory: it is the one of 'convert --shuffle SEED' of a single text file.\n"
     "\n"
@@ -178,13 +178,18 @@ static dlrm_status copy_split(shuffling *s, int split)
     return DLRM_OK;
 }
 
+static bool read_only(dlrm_format f)
+{
+    return f == DLRM_FORMAT_HUGECTR_NORM || f == DLRM_FORMAT_NPY;
+}
+
 static dlrm_status shuffle(shuffling *s)
 {
     double start = dlrm_now();
     TRY(dlrm_source_open(s->in, &s->hints, NULL, &s->from));
     TRY(dlrm_source_scan_cardinalities(s->from));
     TRY(dlrm_output_begin(s->out_path, &s->out));
-    dlrm_sink_args args = {.format = s->from->format == DLRM_FORMAT_HUGECTR_NORM ? DLRM_FORMAT_SPLIT_BINARY : s->from->format,
+    dlrm_sink_args args = {.format = read_only(s->from->format) ? DLRM_FORMAT_SPLIT_BINARY : s->from->format,
                            .folder = s->out.work,
                            .shape = &s->from->shape,
                            .dense_bytes = s->from->dense_bytes};

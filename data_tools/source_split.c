@@ -7,10 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/half.h"
 #include "base/mem.h"
 #include "base/yaml.h"
-#include "config/feature_spec.h"
+#include "elems.h"
 #include "row_source.h"
 
 typedef struct column {
@@ -134,13 +133,6 @@ static dlrm_status read_raw(split_source *s, const column *c, int64_t at, int64_
     return dlrm_tool_pread(c->fd, s->raw, (size_t)bytes, at, c->path);
 }
 
-static double label_at(dlrm_elem e, const void *raw, int64_t i)
-{
-    if (e == DLRM_INT32) return ((const int32_t *)raw)[i];
-    if (e == DLRM_FLOAT32) return (double)((const float *)raw)[i];
-    return ((const int8_t *)raw)[i];
-}
-
 static dlrm_status read_labels(split_source *s, const column *c, dlrm_stretch *out)
 {
     dlrm_elem e = s->spec.label_dtype;
@@ -148,7 +140,7 @@ static dlrm_status read_labels(split_source *s, const column *c, dlrm_stretch *o
     void *raw;
     TRY(read_raw(s, c, out->first * size, out->n * size, &raw));
     for (int64_t i = 0; i < out->n; i++) {
-        double label = label_at(e, raw, i);
+        double label = dlrm_elem_label(e, raw, i);
         out->labels[i] = label == 1;
         if (label != 0 && label != 1)
             TRY(dlrm_found(s->base.findings, c, "labels other than 0 and 1", "%s: row %lld: label %g is neither 0 nor 1", c->path,
@@ -163,10 +155,7 @@ static dlrm_status read_dense(split_source *s, const column *c, dlrm_stretch *ou
     void *raw;
     TRY(read_raw(s, c, out->first * columns * size, n * size, &raw));
     float *to = out->dense;
-    if (size == sizeof *to)
-        memcpy(to, raw, (size_t)(n * size));
-    else
-        for (int64_t i = 0; i < n; i++) to[i] = dlrm_float_of_f16(((const uint16_t *)raw)[i]);
+    dlrm_elem_floats(s->spec.dense_dtype, raw, n, to);
     if (s->counts) return DLRM_OK; /* our own, between two passes */
     for (int64_t i = 0; i < n; i++) {
         if (isfinite(to[i])) continue;
@@ -177,18 +166,10 @@ static dlrm_status read_dense(split_source *s, const column *c, dlrm_stretch *ou
     return DLRM_OK;
 }
 
-static int64_t id_at(dlrm_elem e, const void *raw, int64_t i)
-{
-    if (e == DLRM_INT8) return ((const int8_t *)raw)[i];
-    if (e == DLRM_INT16) return ((const int16_t *)raw)[i];
-    if (e == DLRM_INT32) return ((const int32_t *)raw)[i];
-    return ((const int64_t *)raw)[i];
-}
-
 /* Id number i of a feature's raw ids, which stands in row `row`. */
 static dlrm_status take_id(split_source *s, const column *c, int f, const void *raw, int64_t i, int64_t row, uint32_t *out)
 {
-    int64_t id = id_at(s->spec.categorical[f].dtype, raw, i), n = s->base.shape.features[f].cardinality;
+    int64_t id = dlrm_elem_id(s->spec.categorical[f].dtype, raw, i), n = s->base.shape.features[f].cardinality;
     *out = (uint32_t)id;
     if (id >= 0 && id < n) return DLRM_OK;
     *out = 0;

@@ -403,6 +403,78 @@ class Norm(Case):
         self.fails("label.bin: row 0 of its split: label 2 is neither 0 nor 1", "verify", "label.bin")
 
 
+class Npy(Case):
+    def save(self, name, rows, ids_dtype, multi_hot=False):
+        os.makedirs(self.path("npy"), exist_ok=True)
+        np.save(self.path("npy/%s_labels.npy" % name), rows.label.astype(np.int32)[:, None])
+        np.save(self.path("npy/%s_dense.npy" % name), rows.dense)
+        if multi_hot:
+            np.savez(self.path("npy/%s_sparse_multi_hot.npz" % name), **{str(k): i.astype(ids_dtype) for k, i in enumerate(rows.ids)})
+        else:
+            np.save(self.path("npy/%s_sparse.npy" % name), np.concatenate(rows.ids, 1).astype(ids_dtype))
+
+    def days(self, hotness, multi_hot=False):
+        """Three days of 300, 250 and 201 rows, the last with ids of int64 (T15); all of them as one."""
+        rows = make_rows(751, 90, hotness, counts=False)
+        cut = [0, 300, 550, 751]
+        for d in range(3):
+            some = Rows(rows.label[cut[d]:cut[d + 1]], rows.dense[cut[d]:cut[d + 1]], [i[cut[d]:cut[d + 1]] for i in rows.ids], rows.cards)
+            self.save("day_%d" % d, some, np.int64 if d == 2 and not multi_hot else np.int32, multi_hot)
+        return rows
+
+    def check(self, folder, rows):
+        for split, begin, end in (("train", 0, 550), ("test", 550, 651)):  # the first half of 201, rounded up (T14)
+            got, _ = read_split_binary(self.path(folder), split)
+            self.assertRows(got, Rows(rows.label[begin:end], rows.dense[begin:end], [i[begin:end] for i in rows.ids], rows.cards))
+        np.testing.assert_array_equal(np.fromfile(self.path(folder + "/validation/label.bin"), np.uint8), rows.label[651:])
+
+    def test_one_hot_days(self):
+        rows = self.days((1,) * 5)
+        out = self.tool("verify", "npy").stdout
+        self.assertRegex(out, r"npy: npy.*\nnote: test is the first half of the last day.*\ntrain +550 rows.*\ntest +101 rows.*\nvalidation +100 rows")
+        self.assertIn("no problems", out)
+        said = ["--cardinalities", ",".join(map(str, rows.cards))]
+        self.tool("convert", "npy", *said, "--out", "split")
+        self.check("split", rows)
+        self.tool("convert", "npy", "--to", "hugectr_raw", "--out", "raw")
+        self.assertTrue(self.bytes_of("raw/train_data.bin") == records(rows)[:550].tobytes())
+        self.tool("shuffle", "npy", *said, "--seed", 4, "--out", "shuffled")
+        got, _ = read_split_binary(self.path("shuffled"), "train")
+        np.testing.assert_array_equal(got.dense, rows.dense[oracle.shuffle_order(np.arange(550), 4)])
+        self.fails("--cardinalities has 2 values, expected one for each of the 5 features", "convert", "npy", "--cardinalities", "7,7", "--out", "no", code=2)
+
+    def test_multi_hot_days(self):
+        rows = self.days(MLPERF_HOTNESS, multi_hot=True)
+        self.tool("convert", "npy", "--out", "split", "--cardinalities", ",".join(map(str, rows.cards)))
+        self.check("split", rows)
+
+    def test_bad_days(self):
+        rows = self.days((1,) * 5)
+        good = make_rows(100, 91, (1,) * 5, counts=False, cards=rows.cards)
+        for change, message in [
+            (lambda r: r.label.__setitem__(7, -1), "npy/day_1_labels.npy: row 7: label -1 is neither 0 nor 1"),  # Kaggle's test: a filler
+            (lambda r: r.dense.__setitem__((8, 2), np.nan), "npy/day_1_dense.npy: row 8: value nan in column 2 is not finite"),
+            (lambda r: r.ids[3].__setitem__((9, 0), -5), "npy/day_1_sparse.npy: row 9: feature cat_3: id -5 is outside [0, "),
+        ]:
+            bad = Rows(good.label.copy(), good.dense.copy(), [i.copy() for i in good.ids], good.cards)
+            change(bad)
+            self.save("day_1", bad, np.int32)
+            self.fails(message, "convert", "npy", "--out", "no")
+            self.assertIn("problem: " + message, self.tool("verify", "npy", code=1).stdout)
+        self.save("day_1", good, np.int32)
+        np.save(self.path("npy/day_1_dense.npy"), good.dense[:99])  # T10
+        self.fails("npy/day_1_dense.npy: found 99 x 13 of float32, expected 100 rows of float16 or float32", "verify", "npy")
+        np.save(self.path("npy/day_1_dense.npy"), good.dense[:, :12])
+        self.fails("npy/day_1_labels.npy: its arrays have other columns than those of npy/day_0_labels.npy", "verify", "npy")
+        os.remove(self.path("npy/day_1_dense.npy"))
+        self.fails("npy/day_1_dense.npy: ", "verify", "npy")
+        self.days(MLPERF_HOTNESS, multi_hot=True)
+        for d in range(3):
+            os.remove(self.path("npy/day_%d_sparse.npy" % d))
+        np.savez_compressed(self.path("npy/day_0_sparse_multi_hot.npz"), **{str(k): np.zeros((300, h), np.int32) for k, h in enumerate(MLPERF_HOTNESS)})
+        self.fails("npy/day_0_sparse_multi_hot.npz", "verify", "npy")  # T20: deflated
+
+
 class SplitBinary(Case):
     def folder(self, rows, extra=b""):
         """As PyYAML writes it: sorted keys, anchors and aliases, names that end in .bin (T21)."""
@@ -542,7 +614,6 @@ class Text(Case):
             (["sok/category.bin", "sok/metadata.json"], "sok: whole matrices"),
             (["nvt/_metadata.json", "nvt/_file_list.txt", "nvt/_metadata"], "nvt: a Parquet folder (NVTabular's)"),
             (["one/label.bin", "one/cat_0.bin"], "one: one split of a split_binary folder"),
-            (["rec/day_0_sparse.npy"], "rec: torchrec's NumPy arrays"),
             (["days/day_0"], "days: a folder of Criteo's text; name its files"),
             (["none/x"], "none: a folder of none of the known formats"),
         ]:
