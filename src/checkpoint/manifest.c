@@ -43,8 +43,9 @@ static json_t *files_json(const dlrm_manifest *m)
 char *dlrm_manifest_text(const dlrm_manifest *m)
 {
     const dlrm_train_state *p = &m->progress;
-    json_t *progress = json_pack("{s:I,s:I,s:I,s:I,s:f,s:I,s:b,s:o}", "step", (json_int_t)p->step, "updates", (json_int_t)p->updates,
-                                 "epoch", (json_int_t)p->epoch, "row", (json_int_t)p->row, "loss_sum",
+    json_t *progress = json_pack("{s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:f,s:I,s:b,s:o}", "step", (json_int_t)p->step, "updates", (json_int_t)p->updates,
+                                 "epoch", (json_int_t)p->epoch, "row", (json_int_t)p->row, "loss_scale", p->loss_scale,
+                                 "good_steps", (json_int_t)p->good_steps, "skipped_steps", (json_int_t)p->skipped_steps, "loss_sum",
                                  p->loss_sum, "losses", (json_int_t)p->losses, "evaluated", (int)p->evaluated, "auc",
                                  isfinite(p->auc) ? json_real(p->auc) : json_null());
     /* The last member is a text: dlrm_manifest_sign. */
@@ -106,11 +107,14 @@ static dlrm_status read_progress(const char *path, const json_t *map, dlrm_train
     TRY(whole_number(path, map, "updates", &p->updates));
     TRY(whole_number(path, map, "epoch", &p->epoch));
     TRY(whole_number(path, map, "row", &p->row));
+    TRY(whole_number(path, map, "good_steps", &p->good_steps));
+    TRY(whole_number(path, map, "skipped_steps", &p->skipped_steps));
     TRY(whole_number(path, map, "losses", &p->losses));
-    const json_t *sum = json_object_get(map, "loss_sum"), *evaluated = json_object_get(map, "evaluated"), *auc = json_object_get(map, "auc");
-    if (!json_is_number(sum) || !json_is_boolean(evaluated) || !(json_is_number(auc) || json_is_null(auc)))
-        return FAIL(DLRM_E_INPUT, "%s: 'progress' needs the numbers 'loss_sum' and 'auc' and the truth value 'evaluated'", path);
+    const json_t *sum = json_object_get(map, "loss_sum"), *scale = json_object_get(map, "loss_scale"), *evaluated = json_object_get(map, "evaluated"), *auc = json_object_get(map, "auc");
+    if (!json_is_number(sum) || !json_is_number(scale) || !json_is_boolean(evaluated) || !(json_is_number(auc) || json_is_null(auc)))
+        return FAIL(DLRM_E_INPUT, "%s: 'progress' needs the numbers 'loss_sum', 'loss_scale' and 'auc' and the truth value 'evaluated'", path);
     p->loss_sum = json_number_value(sum);
+    p->loss_scale = json_number_value(scale);
     p->evaluated = json_is_true(evaluated);
     p->auc = json_is_null(auc) ? NAN : json_number_value(auc);
     return DLRM_OK;

@@ -10,8 +10,10 @@
 /* Where the training stands between two steps: all of its state that is no tensor. */
 typedef struct dlrm_train_state {
     int64_t step;         /* steps made */
-    int64_t updates;      /* optimizer updates made: Adam's t; less than steps where some were skipped */
+    int64_t updates;      /* optimizer updates made or skipped: numbers random bits; Adam's t is this less skipped_steps */
     int64_t epoch, row;   /* of the next batch: epochs before it, its first row */
+    double loss_scale;    /* of the next step; 0: losses are not scaled, */
+    int64_t good_steps, skipped_steps; /* and these are 0: steps since it changed, steps skipped so far */
     double loss_sum;      /* of the log's open window, */
     int64_t losses;       /* and how many */
     bool evaluated;       /* the evaluation that was due after this step has been made */

@@ -268,7 +268,7 @@ static dlrm_manifest example(dlrm_piece_file_facts *files)
     files[0] = (dlrm_piece_file_facts){100, 1, 0xffffffffffffffff};
     files[1] = (dlrm_piece_file_facts){INT64_C(1) << 50, 0, 2};
     return (dlrm_manifest){.serial = 7, .ranks = 2, .files = files, .run = json_pack("{s:{s:s}}", "config", "a", "b"),
-                           .progress = {.step = INT64_C(1) << 40, .updates = 9, .epoch = 3, .row = 5, .loss_sum = 0.1 + 0.2, .losses = 4, .evaluated = true,
+                           .progress = {.step = INT64_C(1) << 40, .updates = 9, .epoch = 3, .row = 5, .loss_scale = 0x1p40, .good_steps = 6, .skipped_steps = 8, .loss_sum = 0.1 + 0.2, .losses = 4, .evaluated = true,
                                         .auc = NAN}};
 }
 
@@ -286,6 +286,7 @@ static void test_manifest(void **state)
     assert_memory_equal(back.files, files, sizeof files);
     assert_int_equal(back.progress.step, INT64_C(1) << 40);
     assert_int_equal(back.progress.updates, 9);
+    assert_true(back.progress.loss_scale == 0x1p40 && back.progress.good_steps == 6 && back.progress.skipped_steps == 8);
     assert_true(back.progress.loss_sum == 0.1 + 0.2 && back.progress.losses == 4 && back.progress.evaluated && isnan(back.progress.auc));
     assert_true(json_equal(back.run, m.run));
     dlrm_manifest_clear(&back);
