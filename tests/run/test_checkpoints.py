@@ -174,6 +174,8 @@ class Resume(CheckpointTest):
         # The newest is that of the latest run, whatever its step.
         done = self.succeed(2, "config.yaml", "train.seed=2", *args)
         self.assertIn("resumed from ckpt/step_000000004", done.stdout)
+        self.refuse(2, 1, r'checkpoint\.resume: found "ckpt", a folder of checkpoints; expected one of them, such as ckpt/step_0000', "config.yaml",
+                    "checkpoint.resume=ckpt", *args)
         self.refuse(2, 1, r"^absent/manifest\.json: cannot open: No such file or directory$", "config.yaml", "checkpoint.resume=absent", *args)
 
     def test_init_from(self):
