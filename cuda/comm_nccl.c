@@ -288,6 +288,7 @@ static void nccl_close(dlrm_exchange *x)
 
 static const dlrm_exchange_ops nccl_ops = {
     .name = "nccl",
+    .beside = true,
     .blocks_start = nccl_blocks_start,
     .gather_start = nccl_gather_start,
     .reduce_start = nccl_reduce_start,

@@ -281,7 +281,13 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
     m->summed = c->pinned ? NULL : a->dx;
 }
 
-/* dw, dbias (NULL: not wanted) of samples [at, at+n), which are already summed up or not; with a layer of width 1, dx of these, too. */
+static void copy(const cuda_impl *c, float *to, const float *from, int64_t n, const char *what)
+{
+    cuda_must(c, cudaMemcpyAsync(to, from, (size_t)n * sizeof *to, cudaMemcpyDeviceToDevice, c->compute.stream), what);
+}
+
+/* dw, dbias (NULL: not wanted) of samples [at, at+n), which are already summed up or not; with a layer of width 1, dx of
+ * these, too. */
 static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, int64_t at, int64_t n, float *dw, float *dbias, bool summed)
 {
     cuda_impl *c = cuda_of(be);
@@ -295,16 +301,16 @@ static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a
         return;
     }
     if (n == 0) {
-        cuda_must(c, cudaMemsetAsync(dw, 0, (size_t)(in * out) * sizeof *dw, c->compute.stream), "a gradient of no samples");
+        if (dw) cuda_must(c, cudaMemsetAsync(dw, 0, (size_t)(in * out) * sizeof *dw, c->compute.stream), "a gradient of no samples");
         if (dbias)
             cuda_must(c, cudaMemsetAsync(dbias, 0, (size_t)out * sizeof *dbias, c->compute.stream), "a gradient of no samples");
         return;
     }
     const void *dz = samples(be, a->dz, at, out);
-    multiply(be, plan_of(be, WEIGHT, in, out, n), samples(be, a->x, at, in), dz, dw, false, NULL);
+    if (dw) multiply(be, plan_of(be, WEIGHT, in, out, n), samples(be, a->x, at, in), dz, dw, false, NULL);
     if (!dbias) return;
     if (summed) {
-        cuda_must(c, cudaMemcpyAsync(dbias, m->sums, (size_t)out * sizeof *dbias, cudaMemcpyDeviceToDevice, c->compute.stream), "a bias gradient");
+        copy(c, dbias, m->sums, out, "a bias gradient");
         return;
     }
     DLRM_ASSERT(dlrm_cuda_column_work(n, out) <= m->work_size);
@@ -316,20 +322,18 @@ static void node_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a, 
 {
     cuda_impl *c = cuda_of(be);
     cuda_matmuls *m = c->matmuls;
-    const int64_t weights = (int64_t)dlrm_pitch(be, a->in) * dlrm_pitch(be, a->out), out = dlrm_pitch(be, a->out);
-    const int64_t stride = (weights + out + PART_MULTIPLE - 1) / PART_MULTIPLE * PART_MULTIPLE;
-    const int64_t sums = dbias ? out : 0;
+    const int64_t in = dlrm_pitch(be, a->in), out = dlrm_pitch(be, a->out), weights = dw ? in * out : 0, sums = dbias ? out : 0;
+    const int64_t stride = (weights + sums + PART_MULTIPLE - 1) / PART_MULTIPLE * PART_MULTIPLE;
     const int leaves = 1 << node->level;
     DLRM_ASSERT(leaves * stride <= m->parts_size);
     for (int i = 0; i < leaves; i++) {
         int64_t at = a->cut->at[node->leaf + i], n = a->cut->at[node->leaf + i + 1] - at;
-        weight_gradient(be, a, at, n, m->parts + i * stride, dbias ? m->parts + i * stride + weights : NULL, false);
+        float *part = m->parts + i * stride;
+        weight_gradient(be, a, at, n, dw ? part : NULL, dbias ? part + weights : NULL, false);
     }
     cuda_must(c, dlrm_cuda_tree_sum(m->parts, stride, weights + sums, leaves, NULL, c->compute.stream), "a sum of chunks");
-    cuda_must(c, cudaMemcpyAsync(dw, m->parts, (size_t)weights * sizeof *dw, cudaMemcpyDeviceToDevice, c->compute.stream), "a sum of chunks");
-    if (dbias)
-        cuda_must(c, cudaMemcpyAsync(dbias, m->parts + weights, (size_t)out * sizeof *dbias, cudaMemcpyDeviceToDevice, c->compute.stream),
-              "a sum of chunks");
+    if (dw) copy(c, dw, m->parts, weights, "a sum of chunks");
+    if (dbias) copy(c, dbias, m->parts + weights, sums, "a sum of chunks");
 }
 
 void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a)
@@ -340,7 +344,7 @@ void cuda_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a)
     const bool summed = a->dz == m->summed;
     m->summed = NULL;
     for (int i = 0; i < a->cut->n_nodes; i++) {
-        float *dw = a->dw + i * a->node_stride, *dbias = a->dbias ? a->dbias + i * a->node_stride : NULL;
+        float *dw = a->dw ? a->dw + i * a->node_stride : NULL, *dbias = a->dbias ? a->dbias + i * a->node_stride : NULL;
         if (c->pinned)
             node_gradient(be, a, &a->cut->node[i], dw, dbias);
         else

@@ -167,6 +167,6 @@ cudaError_t dlrm_cuda_logit_backward(int64_t b, int64_t w, const void *x, dlrm_d
     if (b > 0)
         WITH_COLUMNS(type, w, T, V, (logit_backward<T, V><<<column_grid(b, w / V), dim3(ACROSS, DOWN), 0, stream>>>(
                                         b, w / V, (const T *)x, weight, dz, (T *)dx, x_is_relu, add_dx, work)));
-    TRY_CUDA(finish_columns(b, w, w + 1, work, d_weight, stream));
+    if (d_weight) TRY_CUDA(finish_columns(b, w, w + 1, work, d_weight, stream));
     return d_bias ? finish_columns(b, 1, w + 1, work + w, d_bias, stream) : cudaSuccess;
 }

@@ -32,8 +32,8 @@ cudaError_t dlrm_cuda_cross_backward(int64_t b, int64_t w, const void *x0, const
 /* The layer of width 1: z [b] = x [b, w] · weight [w] + bias (or NULL), then max(0, ·) if relu. */
 cudaError_t dlrm_cuda_logit_forward(int64_t b, int64_t w, const void *x, dlrm_dtype type, const float *weight, const float *bias, bool relu,
                                     float *z, cudaStream_t stream);
-/* dx [b, w] (or NULL) = dz weight, or += with add_dx, 0 where x is not above 0 if x_is_relu; d_weight [w] = sum of dz x,
- * d_bias (or NULL) = sum of dz. work: floats of dlrm_cuda_logit_work. */
+/* dx [b, w] (or NULL) = dz weight, or += with add_dx, 0 where x is not above 0 if x_is_relu; d_weight [w] (or NULL) =
+ * sum of dz x, d_bias (or NULL) = sum of dz. work: floats of dlrm_cuda_logit_work. */
 int64_t dlrm_cuda_logit_work(int64_t b, int64_t w);
 cudaError_t dlrm_cuda_logit_backward(int64_t b, int64_t w, const void *x, dlrm_dtype type, const float *weight, const float *dz, void *dx,
                                      bool x_is_relu, bool add_dx, float *d_weight, float *d_bias, float *work, cudaStream_t stream);

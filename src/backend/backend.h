@@ -58,8 +58,8 @@ typedef struct dlrm_linear_backward_args {
     const void *dz;  /* [b, out], gradient of y before its ReLU */
     void *dx;        /* [b, in] = (add_dx: +=), or NULL: not wanted */
     bool x_is_relu, add_dx; /* not both */
-    float *dw;           /* node i: [out, in] at dw + i*node_stride, = */
-    float *dbias;        /* node i: [out] at dbias + i*node_stride, =; or NULL: no bias */
+    float *dw;           /* node i: [out, in] at dw + i*node_stride, =; or NULL: not wanted */
+    float *dbias;        /* node i: [out] at dbias + i*node_stride, =; or NULL: not wanted */
     int64_t node_stride; /* elements */
     const dlrm_cut *cut;
 } dlrm_linear_backward_args;

@@ -8,6 +8,7 @@ typedef struct dlrm_exchange dlrm_exchange;
 
 typedef struct dlrm_exchange_ops {
     const char *name;
+    bool beside; /* what start starts runs beside the ops that follow; else it has run when start returns */
     /* Blocks by rank as dlrm_comm_alltoallv: offsets in bytes, [ranks+1], host. Returns a ticket for finish. */
     int (*blocks_start)(dlrm_exchange *, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
     /* In place: everyone's block goes to all. Returns a ticket. */

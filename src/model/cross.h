@@ -8,8 +8,8 @@ typedef struct dlrm_cross {
     int width, rank;
     int first_param;  /* layer l: v [rank, width] at first_param + 3l, then w [width, rank] and bias [width] */
     void **h, **z, **y; /* [n]: V x [max_b, rank]; W h + bias, after a backward pass its gradient [max_b, width]; outputs */
+    void **dh;        /* [n]: [max_b, rank] */
     void *dy;         /* [max_b, width]: gradient of the last output, and on the way down of each before it */
-    void *dh;         /* [max_b, rank] */
 } dlrm_cross;
 
 dlrm_status dlrm_cross_open(dlrm_backend *be, int width, int layers, int rank, int first_param, int64_t max_b,
@@ -18,6 +18,7 @@ void dlrm_cross_close(dlrm_backend *be, dlrm_cross *c);
 /* x: [b, width]; returns the output [b, width]. */
 const void *dlrm_cross_forward(dlrm_backend *be, const dlrm_cross *c, const dlrm_params *p, const void *x, int64_t b,
                                const dlrm_cut *cut);
-/* From the gradient of the output, put into c->dy. dx: [b, width] =, the gradient of x; untouched with n 0. */
+/* From the gradient of the output, put into c->dy. dx: [b, width] =, the gradient of x; untouched with n 0. Weights come
+ * with the inputs or after them. */
 void dlrm_cross_backward(dlrm_backend *be, const dlrm_cross *c, const dlrm_params *p, const void *x, void *dx, int64_t b,
-                         const dlrm_cut *cut);
+                         const dlrm_cut *cut, dlrm_backward_part part);

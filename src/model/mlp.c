@@ -51,14 +51,19 @@ void *dlrm_mlp_output_gradient(const dlrm_mlp *m)
 }
 
 void dlrm_mlp_backward(dlrm_backend *be, const dlrm_mlp *m, const dlrm_params *p, const void *x, void *dx, int64_t b,
-                       const dlrm_cut *cut)
+                       const dlrm_cut *cut, dlrm_backward_part part)
 {
     for (int l = m->n - 1; l >= 0; l--) {
         const dlrm_param *w = &p->list[m->first_param + 2 * l];
+        /* the logit's layer reads x but once for everything */
+        const dlrm_backward_part own = m->widths.v[l] > 1 ? part : part & DLRM_BACKWARD_INPUTS ? DLRM_BACKWARD_ALL : 0;
         dlrm_linear_backward_args a = {.b = b, .in = width_in(m, l), .out = m->widths.v[l], .x = l ? m->y[l - 1] : x,
-                                       .w = p->w + w[0].offset, .dz = m->dy[l], .dx = l ? m->dy[l - 1] : dx,
-                                       .x_is_relu = l > 0, .dw = p->g + w[0].offset, .dbias = p->g + w[1].offset,
-                                       .node_stride = p->size, .cut = cut};
-        be->ops->linear_backward(be, &a);
+                                       .w = p->w + w[0].offset, .dz = m->dy[l], .x_is_relu = l > 0, .node_stride = p->size, .cut = cut};
+        if (own & DLRM_BACKWARD_WEIGHTS) a.dw = p->g + w[0].offset;
+        if (own & DLRM_BACKWARD_INPUTS) {
+            a.dx = l ? m->dy[l - 1] : dx;
+            a.dbias = p->g + w[1].offset;
+        }
+        if (own) be->ops->linear_backward(be, &a);
     }
 }

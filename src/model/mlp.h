@@ -20,6 +20,6 @@ const void *dlrm_mlp_forward(dlrm_backend *be, const dlrm_mlp *m, const dlrm_par
                              const dlrm_cut *cut);
 /* Where the gradient of the output is to be put (before its ReLU, if it has one); NULL with n 0. */
 void *dlrm_mlp_output_gradient(const dlrm_mlp *m);
-/* dx: [b, in] =, or NULL. */
+/* dx: [b, in] =, or NULL. Weights come with the inputs or after them. */
 void dlrm_mlp_backward(dlrm_backend *be, const dlrm_mlp *m, const dlrm_params *p, const void *x, void *dx, int64_t b,
-                       const dlrm_cut *cut);
+                       const dlrm_cut *cut, dlrm_backward_part part);

@@ -11,6 +11,14 @@ typedef struct dlrm_param {
     double init_std;     /* initial values: normal with this standard deviation */
 } dlrm_param;
 
+/* A backward pass in two parts, for where others wait for the first: the gradients of what came in, with those of the biases;
+ * those of the weights. */
+typedef enum dlrm_backward_part {
+    DLRM_BACKWARD_INPUTS = 1,
+    DLRM_BACKWARD_WEIGHTS = 2,
+    DLRM_BACKWARD_ALL = DLRM_BACKWARD_INPUTS | DLRM_BACKWARD_WEIGHTS
+} dlrm_backward_part;
+
 typedef struct dlrm_params {
     int n;
     dlrm_param *list;

@@ -107,15 +107,22 @@ static int backward(dlrm_model *m)
     dlrm_exchange *x = &m->exchange;
     const dlrm_stage *s = m->at;
     dlrm_interact_args a = interaction(m);
-    dlrm_mlp_backward(be, &m->top, &m->params, m->features, features_gradient(m), s->own, &s->cut);
+    const dlrm_backward_part part = x->ops->beside ? DLRM_BACKWARD_INPUTS : DLRM_BACKWARD_ALL;
+    dlrm_mlp_backward(be, &m->top, &m->params, m->features, features_gradient(m), s->own, &s->cut, part);
     be->ops->lap(be, DLRM_PHASE_MLP);
-    dlrm_cross_backward(be, &m->cross, &m->params, m->x, m->dx, s->own, &s->cut);
+    dlrm_cross_backward(be, &m->cross, &m->params, m->x, m->dx, s->own, &s->cut, part);
     be->ops->interact_backward(be, &a);
     be->ops->lap(be, DLRM_PHASE_INTERACTION);
     int vectors = dlrm_embedding_exchange_gradients(be, &m->emb, x, DLRM_RANGE_REPLICATED, (int)(s - m->stages));
+    be->ops->lap(be, DLRM_PHASE_EXCHANGE);
+    if (part == DLRM_BACKWARD_INPUTS) { /* the weights' products while the vectors' gradients travel */
+        dlrm_mlp_backward(be, &m->top, &m->params, m->features, NULL, s->own, &s->cut, DLRM_BACKWARD_WEIGHTS);
+        dlrm_cross_backward(be, &m->cross, &m->params, m->x, NULL, s->own, &s->cut, DLRM_BACKWARD_WEIGHTS);
+        be->ops->lap(be, DLRM_PHASE_MLP);
+    }
     x->ops->reduce_start(x, DLRM_RANGE_TOP, m->params.g);
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);
-    dlrm_mlp_backward(be, &m->bottom, &m->params, s->dense, NULL, s->own, &s->cut);
+    dlrm_mlp_backward(be, &m->bottom, &m->params, s->dense, NULL, s->own, &s->cut, DLRM_BACKWARD_ALL);
     be->ops->lap(be, DLRM_PHASE_MLP);
     int sums = x->ops->reduce_start(x, DLRM_RANGE_BOTTOM, m->params.g);
     x->ops->finish(x, vectors);

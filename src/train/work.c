@@ -42,7 +42,7 @@ static int64_t activation_floats(const dlrm_model_spec *m)
     int64_t n = DLRM_STAGES * ((int64_t)m->dense_features + 1) + 2 * (int64_t)m->interaction_width;
     for (int l = 0; l < m->bottom.n; l++) n += 2 * (int64_t)m->bottom.v[l];
     for (int l = 0; l < m->top.n; l++) n += 2 * (int64_t)m->top.v[l];
-    if (m->cross_layers > 0) n += (2 * m->cross_layers + 1) * (int64_t)m->interaction_width + (m->cross_layers + 1) * (int64_t)m->cross_rank;
+    if (m->cross_layers > 0) n += (2 * m->cross_layers + 1) * (int64_t)m->interaction_width + 2 * m->cross_layers * (int64_t)m->cross_rank;
     return n;
 }
 

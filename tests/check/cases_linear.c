@@ -44,6 +44,7 @@ enum { CASES = sizeof cases / sizeof *cases };
 /* What both directions share. */
 typedef struct setting {
     const linear_case *c;
+    bool two_calls; /* backward: dx and dbias first, then dw */
     const dlrm_cut *cut;
     int64_t b;
     layer own;
@@ -139,7 +140,7 @@ static void backward(harness *h, const setting *s)
     void *dx = c->no_dx    ? NULL
                : c->add_dx ? h_act_inout(h, "dx", dx_before, s->b, c->in)
                            : h_act_output(h, "dx", s->b, c->in);
-    const dlrm_linear_backward_args args = {.b = s->b,
+    dlrm_linear_backward_args args = {.b = s->b,
                                             .in = c->in,
                                             .out = c->out,
                                             .x = s->x,
@@ -153,6 +154,13 @@ static void backward(harness *h, const setting *s)
                                             .dbias = c->no_bias ? NULL : nodes + rows * pitch,
                                             .node_stride = stride,
                                             .cut = s->cut};
+    if (s->two_calls) {
+        args.dw = NULL;
+        be->ops->linear_backward(be, &args);
+        args.dw = nodes;
+        args.dx = NULL;
+        args.dbias = NULL;
+    }
     be->ops->linear_backward(be, &args);
     h_compare(h, nodes, ref, tol);
     if (!dx) return;
@@ -165,14 +173,14 @@ static void backward(harness *h, const setting *s)
 static void run(harness *h, int number, char *label, size_t bytes)
 {
     enum { BEFORE = 8 };
-    const linear_case *c = &cases[number];
+    const linear_case *c = &cases[number / 2];
     const draw kind = c->data == INTEGERS ? INTEGERS : SIGNED;
     const draw data = c->data == WIDE && h_backend(h)->act == DLRM_FP16 ? SIGNED : c->data; /* sums would be infinite */
     dlrm_cut *cut = h_host(h, 1, sizeof *cut);
     dlrm_cut_make(c->B, c->rank, c->ranks, h_pinned(h), c->chunks, cut);
-    setting s = {.c = c, .cut = cut, .b = cut->at[cut->n_leaves], .operands = h_operand_rounding(h, true)};
-    snprintf(label, bytes, "b %lld, in %lld, out %lld (%s)", (long long)s.b, (long long)c->in, (long long)c->out,
-             c->why);
+    setting s = {.c = c, .two_calls = number % 2, .cut = cut, .b = cut->at[cut->n_leaves], .operands = h_operand_rounding(h, true)};
+    snprintf(label, bytes, "b %lld, in %lld, out %lld (%s)%s", (long long)s.b, (long long)c->in, (long long)c->out,
+             c->why, s.two_calls ? ", backward in two calls" : "");
     const bool relu = data == RELU;
     layer layers[] = {
         {.out = c->in, .in = BEFORE, .w = h_draw(h, c->in * BEFORE, SIGNED), .bias = h_draw(h, c->in, SIGNED)},
@@ -198,5 +206,5 @@ const family linear_family = {
     "linear",
     {SLOT(linear_forward), SLOT(linear_backward), SLOT(weights_open), SLOT(weights_changed)},
     true,
-    CASES,
+    2 * CASES,
     run};

@@ -106,8 +106,8 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
         }
 }
 
-/* Rows [row, row+n) of one node's dw and dbias. Leaves are added as a binary counter counts: partial sum number d of
- * `scratch` holds the open sub-tree at depth d, and number 0 is the result itself. dbias NULL: not wanted. */
+/* Rows [row, row+n) of one node's dw and dbias, each NULL where it is not wanted. Leaves are added as a binary counter counts: partial sum number d of
+ * `scratch` holds the open sub-tree at depth d, and number 0 is the result itself. */
 static void weight_tile(const dlrm_linear_backward_args *a, const dlrm_node *node, int64_t row, int64_t n, float *dw,
                         float *dbias, float *scratch)
 {
@@ -118,10 +118,10 @@ static void weight_tile(const dlrm_linear_backward_args *a, const dlrm_node *nod
         int64_t at = a->cut->at[node->leaf + leaf], rows = a->cut->at[node->leaf + leaf + 1] - at;
         const float *dz = (const float *)a->dz + at * a->out + row, *x = a->x;
         float *w = depth ? scratch + (depth - 1) * size : dw, *b = depth ? bias_scratch + (depth - 1) * n : dbias;
-        dlrm_gemm(true, false, n, a->in, rows, dz, a->out, x + at * a->in, a->in, 0, w, a->in);
+        if (dw) dlrm_gemm(true, false, n, a->in, rows, dz, a->out, x + at * a->in, a->in, 0, w, a->in);
         if (dbias) column_sums(b, dz, rows, n, a->out);
         for (int bits = leaf; bits & 1; bits >>= 1, depth--) {
-            add_to(depth > 1 ? scratch + (depth - 2) * size : dw, scratch + (depth - 1) * size, size);
+            if (dw) add_to(depth > 1 ? scratch + (depth - 2) * size : dw, scratch + (depth - 1) * size, size);
             if (dbias) add_to(depth > 1 ? bias_scratch + (depth - 2) * n : dbias, bias_scratch + (depth - 1) * n, n);
         }
     }
@@ -141,13 +141,13 @@ static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a
     for (int i = 0; i < a->cut->n_nodes; i++)
         for (int64_t t = 0; t < tiles; t++) {
             int64_t row = t * tile;
-            weight_tile(a, &a->cut->node[i], row, min64(tile, a->out - row), a->dw + i * a->node_stride + row * a->in,
+            weight_tile(a, &a->cut->node[i], row, min64(tile, a->out - row), a->dw ? a->dw + i * a->node_stride + row * a->in : NULL,
                         a->dbias ? a->dbias + i * a->node_stride + row : NULL, c->scratch[omp_get_thread_num()]);
         }
 }
 
 void cpu_linear_backward(dlrm_backend *be, const dlrm_linear_backward_args *a)
 {
-    weight_gradient(be, a);
+    if (a->dw || a->dbias) weight_gradient(be, a);
     if (a->dx) input_gradient(be, a);
 }
