@@ -113,7 +113,7 @@ static void reading(const dlrm_session *s, int rank, dlrm_work *w)
     }
     if (!dlrm_dataset_exchanges(s->data)) return;
     w->memory_bytes += dlrm_id_exchange_memory(&s->spec, &train) + (evaluations > 0 ? dlrm_id_exchange_memory(&s->spec, &eval) : 0);
-    w->sent_bytes += w->samples * dlrm_id_exchange_sample_bytes(&s->spec, &train) / dlrm_session_steps(s);
+    if (run_steps(s) > 0) w->sent_bytes += w->samples * dlrm_id_exchange_sample_bytes(&s->spec, &train) / run_steps(s);
 }
 
 dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)

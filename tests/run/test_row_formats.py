@@ -142,6 +142,10 @@ class Shuffled(RowTest):
                 folder = "checkpoint.path=saved" + str(len(more))
                 self.succeed(3, "config.yaml", "train.epochs=2", "train.steps=11", folder, *more)
                 self.succeed(2, "config.yaml", "train.epochs=2", folder, "checkpoint.export=out", *more)
+                start = [e for e in fixture.events(self.path("run.jsonl")) if e["event"] in ("start", "resume")][-1]
+                end = fixture.events(self.path("run.jsonl"), "end")[-1]
+                for s, e in zip(start.get("per_rank", []), end["per_rank"]):
+                    self.assertLessEqual(abs(s["sent_bytes_per_step"] - e["sent_bytes_per_step"]), 0.05 * e["sent_bytes_per_step"] + 1)
                 self.assertEqual(self.file_bytes("out", "model.safetensors"), want)
 
     def test_bad_row(self):
