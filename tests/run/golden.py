@@ -100,9 +100,11 @@ def main():
     default = {n: r.run(n, False) for n in ranks}
     pinned = {n: r.run(n, True) for n in ranks}
     placements = [x for x in args.placements.split(",") if x]
-    forced = [r.run(n, False, *r.forced(x)) for x in placements for n in (2, 3)]
+    several = [n for n in ranks if n > 1]  # a placement is of several ranks
+    placements = placements if several else []
+    forced = {(x, n): r.run(n, False, *r.forced(x)) for x in placements for n in several[:2]}
     worst = {}
-    for result in forced + list(default.values()) + list(pinned.values()):
+    for result in list(forced.values()) + list(default.values()) + list(pinned.values()):
         for kind, value in (r.check(result) if result else {}).items():
             worst[kind] = max(worst.get(kind, 0.0), value)
     for n in ranks[1:]:
@@ -110,8 +112,9 @@ def main():
     for n in more:
         r.same(pinned[ranks[0]], r.run(n, True), losses=True)
     for k, x in enumerate(placements):
-        r.same(pinned[ranks[0]], r.run(2 + k % 3, True, *r.forced(x)), losses=True)
-        r.same(forced[2 * k + 1], r.run(3, False, *r.forced(x)), losses=True)
+        r.same(pinned[ranks[0]], r.run(several[k % len(several)], True, *r.forced(x)), losses=True)
+        n = several[:2][-1]
+        r.same(forced[x, n], r.run(n, False, *r.forced(x)), losses=True)
     some = ranks[min(1, len(ranks) - 1)]
     r.same(default[some], r.run(some, False), losses=True)
     r.same(default[some], r.run(some, False, "eval.every_steps=1"))
