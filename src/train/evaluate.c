@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/step.h"
+#include "train/signals.h"
 
 enum { LOSSES_AT_A_TIME = 256 };
 
@@ -35,13 +36,18 @@ void dlrm_evaluator_close(dlrm_evaluator *e)
 }
 
 /* The next batch forward, while the ids of the one after it travel; its logits on the host. All ranks stop together at bad
- * data. */
-static dlrm_status forward(dlrm_session *s, dlrm_batches *batches, float *logits, const dlrm_batch **out, bool *last)
+ * data, and where a training was asked to end: then *signal is set, and the batch is not computed. */
+static dlrm_status forward(dlrm_session *s, dlrm_batches *batches, float *logits, const dlrm_batch **out, bool *last, int *signal)
 {
+    enum { SIGNAL_BITS = 8 };
     const dlrm_batch *batch = *out = dlrm_batches_next(batches, last);
     DLRM_ASSERT(batch);
-    dlrm_status mine = batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message);
-    TRY(dlrm_comm_agree(s->comm, mine, NULL));
+    dlrm_comm_pulse_start(s->comm, (int64_t)batch->status << SIGNAL_BITS | dlrm_signals_seen());
+    const int64_t pulse = dlrm_comm_pulse_finish(s->comm, NULL);
+    if (pulse >> SIGNAL_BITS)
+        return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message), NULL);
+    *signal = (int)pulse;
+    if (pulse) return DLRM_OK;
     if (!*last) dlrm_batches_ahead(batches);
     dlrm_feed(&s->model, DLRM_EVAL_STAGE, batch, false);
     dlrm_forward(&s->model, DLRM_EVAL_STAGE);
@@ -64,7 +70,8 @@ dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
     dlrm_auc_reset(e->auc);
     while (!last) {
         const dlrm_batch *batch;
-        TRY(forward(s, &e->batches, e->logits, &batch, &last));
+        TRY(forward(s, &e->batches, e->logits, &batch, &last, &out->signal));
+        if (out->signal) return DLRM_OK;
         dlrm_auc_add(e->auc, batch->own, e->logits, batch->labels);
         dlrm_forward_loss(&s->model, dlrm_losses_add(&e->losses, batch->size));
         if (dlrm_losses_full(&e->losses)) flush(e, &loss_sum);
@@ -94,9 +101,10 @@ static dlrm_status create(const char *path, int64_t rows, int *fd)
 static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_batches *batches, float *p)
 {
     bool last = false;
+    int signal; /* only where it trains */
     while (!last) {
         const dlrm_batch *batch;
-        TRY(forward(s, batches, p, &batch, &last));
+        TRY(forward(s, batches, p, &batch, &last, &signal));
         for (int64_t i = 0; i < batch->own; i++) p[i] = 1.0f / (1.0f + expf(-p[i]));
         dlrm_status st = dlrm_file_write_at(fd, path, NPY_HEADER + (batch->first_row + batch->begin) * 4, batch->own * 4, p);
         TRY(dlrm_comm_agree(s->comm, st, NULL));

@@ -17,6 +17,7 @@ typedef struct dlrm_evaluator {
 typedef struct dlrm_evaluation {
     double auc, loss; /* NaN: one class only */
     int64_t samples;
+    int signal; /* not 0: it asked the training to end, and the rest is not set */
 } dlrm_evaluation;
 
 dlrm_status dlrm_evaluator_open(dlrm_session *s, dlrm_evaluator *out) DLRM_MUST_USE;

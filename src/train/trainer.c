@@ -132,6 +132,8 @@ static dlrm_status evaluate(trainer *t)
     dlrm_mem_freeze(false);
     TRY(dlrm_evaluator_run(&t->evaluator, &e));
     dlrm_mem_freeze(true);
+    t->signal = e.signal;
+    if (e.signal) return DLRM_OK;
     dlrm_report_evaluation(t->report, t->step, &e);
     t->auc = e.auc;
     t->evaluated = true;
@@ -186,7 +188,7 @@ static dlrm_status resume(trainer *t)
     return !t->evaluated && dlrm_session_evaluates(t->s, t->step) ? evaluate(t) : DLRM_OK;
 }
 
-/* After a signal the evaluation that is due is left to the run that goes on: there may be little time. */
+/* After a signal the evaluation that is due, or was under way, is left to the run that goes on: there may be little time. */
 static dlrm_status loop(trainer *t)
 {
     const int64_t every = t->s->cfg.log.every_steps;

@@ -138,6 +138,16 @@ class Signals(SurvivalTest):
         self.succeed(3, *ARGS, "train.steps=%d" % (last + 2), "eval.every_steps=1", "eval.max_samples=48")
         self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "eval")], list(range(1, last + 3)))
 
+    def test_in_an_evaluation(self):
+        """It is given up, and made by the run that goes on."""
+        long = ["data.synthetic.batches=20000", "eval.every_steps=2", "log.every_steps=1"]
+        job = self.start(2, FOREVER, *long)
+        os.kill(self.trains(job, 2, 2)[1], signal.SIGTERM)
+        self.ended(job, signal.SIGTERM)
+        self.assertEqual((self.latest(), events(self.path("run.jsonl"), "eval")), (2, []))
+        self.succeed(2, *ARGS, "train.steps=3", "eval.max_samples=96", *long)
+        self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "eval")], [2])
+
     def test_second_signal(self):
         """Leaves at once, in the middle of a long step; the launcher's own SIGTERM does so, too: older checkpoints are good."""
         slow = ["train.batch_size=400000", "model.bottom_mlp=[256, 8]", "model.top_mlp=[256, 1]", "data.synthetic.batches=1", FOREVER]
