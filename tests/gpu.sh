@@ -104,6 +104,8 @@ wants bits && job "the same bits" "$python" tests/gpu_bits.py "$trainer" --gpus 
 if wants bits; then
     job "steps as graphs and op by op" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_one_gpu
     [ "$gpus" = 1 ] || job "the same on two GPUs" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_two_gpus
+    job "checkpoints, one GPU and CPU" "$python" tests/run/test_checkpoints_gpu.py "$trainer" OnGpus.test_one_gpu OnGpus.test_bf16 OnGpus.test_other_device
+    [ "$gpus" = 1 ] || job "checkpoints, two GPUs" "$python" tests/run/test_checkpoints_gpu.py "$trainer" OnGpus.test_two_gpus
     job "times of phases in graphs" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_shares
 fi
 collect
