@@ -79,17 +79,23 @@ static dlrm_status add_entry(const char *path, const char *name, dlrm_checkpoint
     return DLRM_OK;
 }
 
-dlrm_status dlrm_checkpoints_list(const char *path, dlrm_checkpoint_entry **list, int *n)
+dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes, dlrm_checkpoint_entry **list, int *n)
 {
     dlrm_status st = DLRM_OK;
     struct dirent *d;
+    size_t used = 0;
+    if (damaged) damaged[0] = 0;
     *list = NULL;
     *n = 0;
     DIR *dir = opendir(path);
     if (!dir) return errno == ENOENT ? DLRM_OK : FAIL(DLRM_E_INPUT, "%s: cannot list the folder: %s", path, strerror(errno));
     while (st == DLRM_OK && (d = readdir(dir))) {
         bool complete = false;
-        if (is_ours(d->d_name, &complete) && complete) st = add_entry(path, d->d_name, list, n);
+        if (!is_ours(d->d_name, &complete) || !complete) continue;
+        st = add_entry(path, d->d_name, list, n);
+        if (st != DLRM_E_INPUT || !damaged) continue;
+        if (used < bytes) used += (size_t)snprintf(damaged + used, bytes - used, "%s%s", used ? ", " : "", d->d_name);
+        st = DLRM_OK;
     }
     closedir(dir);
     if (st == DLRM_OK && *n) qsort(*list, (size_t)*n, sizeof **list, newest_first);
@@ -169,8 +175,9 @@ static dlrm_status retire(const char *path, const dlrm_checkpoint_entry *e)
 dlrm_status dlrm_checkpoints_prune(const char *path, int64_t keep)
 {
     dlrm_checkpoint_entry *list;
+    char damaged[1]; /* stay */
     int n;
-    TRY(dlrm_checkpoints_list(path, &list, &n));
+    TRY(dlrm_checkpoints_list(path, damaged, sizeof damaged, &list, &n));
     dlrm_status st = DLRM_OK;
     for (int i = n - 1; i >= keep && st == DLRM_OK; i--) st = retire(path, &list[i]); /* the oldest first */
     dlrm_free(&list);

@@ -17,9 +17,9 @@ typedef struct dlrm_checkpoint_entry {
     int64_t serial, step;
 } dlrm_checkpoint_entry;
 
-/* The complete checkpoints by serial, newest first; *list: a new array (dlrm_alloc). A folder that is not there has none.
- * DLRM_E_INPUT: one of them has a damaged manifest. */
-dlrm_status dlrm_checkpoints_list(const char *path, dlrm_checkpoint_entry **list, int *n) DLRM_MUST_USE;
+/* The complete checkpoints by serial, newest first; *list: a new array (dlrm_alloc). A folder that is not there has none. One
+ * with a damaged manifest is DLRM_E_INPUT; with `damaged` given it is left out, and named there ("": none). */
+dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes, dlrm_checkpoint_entry **list, int *n) DLRM_MUST_USE;
 
 /* Makes the folder if missing and takes it for this process, until the lock is closed: a second run there would undo the
  * first one's work. Waits a little for a run that is about to end. Where the file system has no locks: *lock = -1. */

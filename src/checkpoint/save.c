@@ -57,14 +57,15 @@ struct dlrm_saver {
 /* Rank 0's part. */
 static dlrm_status take_folder(dlrm_saver *s, char *probe, size_t bytes)
 {
-    char removed[600];
+    char removed[600], damaged[600];
     int n, fd;
     dlrm_checkpoint_entry *list;
     const char *path = s->args.path;
     TRY(dlrm_checkpoints_lock(path, &s->lock));
     TRY(dlrm_checkpoints_clean(path, removed, sizeof removed));
     if (removed[0]) dlrm_info("%s: removed what a killed run left: %s", path, removed);
-    TRY(dlrm_checkpoints_list(path, &list, &n));
+    TRY(dlrm_checkpoints_list(path, damaged, sizeof damaged, &list, &n));
+    if (damaged[0]) dlrm_warn("%s: damaged, so neither to be resumed nor removed when its turn comes: %s", path, damaged);
     s->serial = n ? list[0].serial : 0;
     dlrm_free(&list);
     snprintf(probe, bytes, "%.3900s/.probe_%d_%lld", path, (int)getpid(), (long long)time(NULL));

@@ -16,14 +16,14 @@ static dlrm_status choose(const dlrm_config *cfg, char *folder, size_t bytes)
     if (!strcmp(resume, "never")) return DLRM_OK;
     if (strcmp(resume, "auto") != 0) {
         snprintf(folder, bytes, "%s", resume);
-        TRY(dlrm_checkpoints_list(resume, &list, &n));
+        TRY(dlrm_checkpoints_list(resume, NULL, 0, &list, &n));
         dlrm_status st = n == 0 ? DLRM_OK : dlrm_config_fail(cfg, "checkpoint.resume", "found \"%s\", a folder of checkpoints; expected one "
                                                              "of them, such as %s/%s", resume, resume, list[0].name);
         dlrm_free(&list);
         return st;
     }
     if (!path) return DLRM_OK;
-    TRY(dlrm_checkpoints_list(path, &list, &n));
+    TRY(dlrm_checkpoints_list(path, NULL, 0, &list, &n));
     if (n > 0) snprintf(folder, bytes, "%.4000s/%s", path, list[0].name);
     dlrm_free(&list);
     return DLRM_OK;

@@ -343,6 +343,15 @@ class Damaged(CheckpointTest):
         os.remove(path)
         self.refuse(2, 1, r"rank_00001\.safetensors: cannot open: No such file", *self.args)
 
+    def test_older_one(self):
+        """Where the newest is damaged another can be named; the damaged one stays, and is told of."""
+        self.succeed(2, *self.args, "train.steps=6")
+        self.flip(os.path.join("..", "step_000000006", "manifest.json"), 300)
+        self.refuse(2, 1, r"^ckpt/step_000000006/manifest\.json: does not have its checksum", *self.args)
+        done = self.succeed(2, *self.args, "checkpoint.resume=ckpt/step_000000005", "train.steps=7", "checkpoint.keep=1")
+        self.one_message(done.stderr, r"warning: ckpt: damaged, so neither to be resumed nor removed when its turn comes: step_000000006$")
+        self.assertEqual(checkpoints(self.path("ckpt")), ["step_000000006", "step_000000007"])
+
     def test_of_another_checkpoint(self):
         """A whole, sound file, but not this checkpoint's."""
         self.succeed(3, *self.args, "train.steps=6")

@@ -350,7 +350,7 @@ static void test_folder(void **state)
     dlrm_checkpoint_entry *list;
     int n;
     snprintf(path, sizeof path, "%s", in_folder("ckpt"));
-    assert_int_equal(dlrm_checkpoints_list(path, &list, &n), DLRM_OK); /* not there */
+    assert_int_equal(dlrm_checkpoints_list(path, NULL, 0, &list, &n), DLRM_OK); /* not there */
     assert_int_equal(n, 0);
     assert_int_equal(mkdir(path, 0777), 0);
     for (int k = 0; k < 4; k++) {
@@ -364,7 +364,7 @@ static void test_folder(void **state)
         free(text);
         json_decref(m.run);
     }
-    assert_int_equal(dlrm_checkpoints_list(path, &list, &n), DLRM_OK);
+    assert_int_equal(dlrm_checkpoints_list(path, NULL, 0, &list, &n), DLRM_OK);
     assert_int_equal(n, 3);
     assert_string_equal(list[0].name, "step_000000000");
     assert_string_equal(list[2].name, "step_000000200");
@@ -378,7 +378,7 @@ static void test_folder(void **state)
     assert_int_equal(dlrm_checkpoints_clean(path, removed, sizeof removed), DLRM_OK);
     assert_string_equal(removed, ".step_000000300.part");
     assert_int_equal(dlrm_checkpoints_prune(path, 1), DLRM_OK);
-    assert_int_equal(dlrm_checkpoints_list(path, &list, &n), DLRM_OK);
+    assert_int_equal(dlrm_checkpoints_list(path, NULL, 0, &list, &n), DLRM_OK);
     assert_int_equal(n, 1);
     assert_string_equal(list[0].name, "step_000000000");
     dlrm_free(&list);
@@ -403,8 +403,12 @@ static void test_folder(void **state)
     json_decref(m.run);
     /* a damaged one is no checkpoint and not passed over */
     write_text("ckpt/step_000000000/manifest.json", "{}");
-    assert_int_equal(dlrm_checkpoints_list(path, &list, &n), DLRM_E_INPUT);
+    assert_int_equal(dlrm_checkpoints_list(path, NULL, 0, &list, &n), DLRM_E_INPUT);
     assert_message("step_000000000/manifest.json: does not have its checksum");
+    assert_int_equal(dlrm_checkpoints_list(path, removed, sizeof removed, &list, &n), DLRM_OK);
+    assert_int_equal(n, 0);
+    assert_string_equal(removed, "step_000000000");
+    dlrm_free(&list);
     assert_int_equal(dlrm_mem_live_blocks(), blocks);
 }
 
