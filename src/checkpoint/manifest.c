@@ -43,7 +43,8 @@ static json_t *files_json(const dlrm_manifest *m)
 char *dlrm_manifest_text(const dlrm_manifest *m)
 {
     const dlrm_train_state *p = &m->progress;
-    json_t *progress = json_pack("{s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:f,s:I,s:b,s:o}", "step", (json_int_t)p->step, "updates", (json_int_t)p->updates,
+    json_t *progress = json_pack("{s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:f,s:I,s:b,s:o}", "step", (json_int_t)p->step, "updates",
+                                 (json_int_t)p->updates,
                                  "epoch", (json_int_t)p->epoch, "row", (json_int_t)p->row, "loss_scale", p->loss_scale,
                                  "good_steps", (json_int_t)p->good_steps, "skipped_steps", (json_int_t)p->skipped_steps, "loss_sum",
                                  p->loss_sum, "losses", (json_int_t)p->losses, "evaluated", (int)p->evaluated, "auc",
@@ -110,9 +111,11 @@ static dlrm_status read_progress(const char *path, const json_t *map, dlrm_train
     TRY(whole_number(path, map, "good_steps", &p->good_steps));
     TRY(whole_number(path, map, "skipped_steps", &p->skipped_steps));
     TRY(whole_number(path, map, "losses", &p->losses));
-    const json_t *sum = json_object_get(map, "loss_sum"), *scale = json_object_get(map, "loss_scale"), *evaluated = json_object_get(map, "evaluated"), *auc = json_object_get(map, "auc");
+    const json_t *sum = json_object_get(map, "loss_sum"), *scale = json_object_get(map, "loss_scale");
+    const json_t *evaluated = json_object_get(map, "evaluated"), *auc = json_object_get(map, "auc");
     if (!json_is_number(sum) || !json_is_number(scale) || !json_is_boolean(evaluated) || !(json_is_number(auc) || json_is_null(auc)))
-        return FAIL(DLRM_E_INPUT, "%s: 'progress' needs the numbers 'loss_sum', 'loss_scale' and 'auc' and the truth value 'evaluated'", path);
+        return FAIL(DLRM_E_INPUT, "%s: 'progress' needs the numbers 'loss_sum', 'loss_scale' and 'auc' and the truth value 'evaluated'",
+                    path);
     p->loss_sum = json_number_value(sum);
     p->loss_scale = json_number_value(scale);
     p->evaluated = json_is_true(evaluated);
@@ -123,7 +126,8 @@ static dlrm_status read_progress(const char *path, const json_t *map, dlrm_train
 static dlrm_status read_files(const char *path, const json_t *list, dlrm_manifest *m)
 {
     const size_t n = json_array_size(list);
-    if (n < 1 || n > DLRM_MAX_CHECKPOINT_RANKS) return FAIL(DLRM_E_INPUT, "%s: 'files' is not a list of 1 to %d", path, DLRM_MAX_CHECKPOINT_RANKS);
+    if (n < 1 || n > DLRM_MAX_CHECKPOINT_RANKS)
+        return FAIL(DLRM_E_INPUT, "%s: 'files' is not a list of 1 to %d", path, DLRM_MAX_CHECKPOINT_RANKS);
     m->ranks = (int)n;
     TRY(dlrm_alloc(m->ranks, sizeof *m->files, "a checkpoint's files", &m->files));
     for (int r = 0; r < m->ranks; r++) {
@@ -159,7 +163,8 @@ dlrm_status dlrm_manifest_parse(const char *path, const char *text, int64_t byte
 {
     json_error_t error;
     *m = (dlrm_manifest){0};
-    if (!is_sound(text, bytes)) return FAIL(DLRM_E_INPUT, "%s: does not have its checksum: the file is damaged, or no checkpoint's manifest", path);
+    if (!is_sound(text, bytes))
+        return FAIL(DLRM_E_INPUT, "%s: does not have its checksum: the file is damaged, or no checkpoint's manifest", path);
     json_t *root = json_loadb(text, (size_t)bytes, JSON_REJECT_DUPLICATES, &error);
     dlrm_status st = root ? read_root(path, root, m) : FAIL(DLRM_E_INPUT, "%s: JSON error at byte %d: %s", path, error.position, error.text);
     json_decref(root);

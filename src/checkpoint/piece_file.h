@@ -36,6 +36,7 @@ dlrm_status dlrm_piece_file_create(dlrm_piece_file *f, const char *path) DLRM_MU
  * more. */
 int64_t dlrm_piece_file_next(const dlrm_piece_file *f, int64_t room, const dlrm_piece **piece, int64_t *row);
 /* Writes those rows. *finite: none of the values is NaN or infinite; else `why` names the first one. */
-dlrm_status dlrm_piece_file_write(dlrm_piece_file *f, int64_t rows, const void *data, bool *finite, char *why, size_t why_bytes) DLRM_MUST_USE;
+dlrm_status dlrm_piece_file_write(dlrm_piece_file *f, int64_t rows, const void *data, bool *finite, char *why,
+                                  size_t why_bytes) DLRM_MUST_USE;
 /* The checksums; all on the disk. */
 dlrm_status dlrm_piece_file_finish(dlrm_piece_file *f, dlrm_piece_file_facts *out) DLRM_MUST_USE;

@@ -83,7 +83,8 @@ static dlrm_status compare_lists(const dlrm_config *cfg, const char *from, const
     for (size_t i = 0; i < (n > m ? n : m) && st == DLRM_OK; i++) {
         const json_t *a = json_array_get(stored, i), *b = json_array_get(now, i);
         if (a && b && json_equal(a, b)) continue;
-        char *before = a ? json_dumps(a, JSON_COMPACT | JSON_ENCODE_ANY) : NULL, *value = b ? json_dumps(b, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        char *before = a ? json_dumps(a, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        char *value = b ? json_dumps(b, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
         st = dlrm_config_fail(cfg, path, "number %zu is %.300s, but %.300s in %s, and this cannot change", i, value ? value : "missing",
                               before ? before : "missing", from);
         free(before);

@@ -140,7 +140,8 @@ static dlrm_status open_source(dlrm_stored *s, int number, const dlrm_stored_fil
     TRY(dlrm_st_open(file->path, &f->st, &f->entries, &f->n_entries));
     TRY(read_sums(f, file));
     const json_t *metadata = json_object_get(f->st.header, "__metadata__");
-    const char *version = json_string_value(json_object_get(metadata, "checkpoint")), *block = json_string_value(json_object_get(metadata, "sum_block"));
+    const char *version = json_string_value(json_object_get(metadata, "checkpoint"));
+    const char *block = json_string_value(json_object_get(metadata, "sum_block"));
     if (!version || strcmp(version, "1") != 0 || !block || atoll(block) != DLRM_SUM_BLOCK)
         return FAIL(DLRM_E_INPUT, "%s: not a checkpoint's file of version 1 with checksums of %d bytes each", file->path, DLRM_SUM_BLOCK);
     int64_t sum = 0;

@@ -156,8 +156,9 @@ static dlrm_status load_checkpoint(dlrm_session *s)
 {
     const double start = dlrm_now();
     TRY(dlrm_checkpoint_load(&s->model, s->from.folder, &s->from.manifest, !s->weights_only));
-    dlrm_info("resumed from %s: step %lld, epoch %lld, written by %d rank%s, read in %.1f s", s->from.folder, (long long)s->from.manifest.progress.step,
-              (long long)s->from.manifest.progress.epoch, s->from.manifest.ranks, s->from.manifest.ranks > 1 ? "s" : "", dlrm_now() - start);
+    const dlrm_manifest *m = &s->from.manifest;
+    dlrm_info("resumed from %s: step %lld, epoch %lld, written by %d rank%s, read in %.1f s", s->from.folder, (long long)m->progress.step,
+              (long long)m->progress.epoch, m->ranks, m->ranks > 1 ? "s" : "", dlrm_now() - start);
     if (s->cfg.checkpoint.init_from) dlrm_info("note: checkpoint.init_from is not read; the checkpoint goes before it");
     return DLRM_OK;
 }
