@@ -150,7 +150,7 @@ class Signals(SurvivalTest):
 
     def test_second_signal(self):
         """Leaves at once, in the middle of a long step; the launcher's own SIGTERM does so, too: older checkpoints are good."""
-        slow = ["train.batch_size=400000", "model.bottom_mlp=[256, 8]", "model.top_mlp=[256, 1]", "data.synthetic.batches=1", FOREVER]
+        slow = ["train.batch_size=100000", "model.bottom_mlp=[128, 8]", "model.top_mlp=[128, 1]", "data.synthetic.batches=1", FOREVER]
         job = self.start(1, "log.every_steps=1", *slow)
         pid = self.trains(job, 1, 1)[0]
         os.kill(pid, signal.SIGUSR1)
