@@ -40,27 +40,11 @@ cudaError_t dlrm_cuda_dense_update(int64_t n, float *w, const float *g, float *s
 {
     if (n == 0) return cudaSuccess;
     const unsigned blocks = blocks_for(n, THREADS);
-#define LAUNCH(KIND)        \
-    WITH_TYPE(copy_type, T, \
-              (dense_kernel<KIND, T><<<blocks, THREADS, 0, stream>>>(n, w, g, state0, state1, step, (T *)copy)))
-    switch (rule_of(name, momentum)) {
-    case RULE_SGD:
-        LAUNCH(RULE_SGD);
-        break;
-    case RULE_MOMENTUM:
-        LAUNCH(RULE_MOMENTUM);
-        break;
-    case RULE_ADAGRAD:
-        LAUNCH(RULE_ADAGRAD);
-        break;
-    case RULE_ADAM:
-        LAUNCH(RULE_ADAM);
-        break;
-    case RULE_ROWWISE:
-    case RULE_SUM:
-        return cudaErrorInvalidValue;
-    }
-#undef LAUNCH
+    const rule_kind rule = rule_of(name, momentum);
+    if (rule == RULE_ROWWISE) return cudaErrorInvalidValue;
+    WITH_RULE(rule, KIND,
+              WITH_TYPE(copy_type, T,
+                        (dense_kernel<KIND, T><<<blocks, THREADS, 0, stream>>>(n, w, g, state0, state1, step, (T *)copy))));
     return cudaGetLastError();
 }
 

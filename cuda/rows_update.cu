@@ -43,27 +43,7 @@ cudaError_t dlrm_cuda_rows_update(const dlrm_cuda_shard *s, const float *sums, b
 {
     if (s->n_tables == 0 || most_rows == 0) return cudaSuccess;
     const dim3 grid(blocks_for(most_rows, ROWS_THREADS / 32, ROWS_BLOCKS), (unsigned)s->n_tables);
-#define LAUNCH(KIND)        \
-    WITH_TYPE(s->dtype, T, (rows_kernel<T, KIND><<<grid, ROWS_THREADS, 0, stream>>>(*s, sums, marked, step)))
-    switch (rule_of(name, momentum)) {
-    case RULE_SGD:
-        LAUNCH(RULE_SGD);
-        break;
-    case RULE_MOMENTUM:
-        LAUNCH(RULE_MOMENTUM);
-        break;
-    case RULE_ADAGRAD:
-        LAUNCH(RULE_ADAGRAD);
-        break;
-    case RULE_ROWWISE:
-        LAUNCH(RULE_ROWWISE);
-        break;
-    case RULE_ADAM:
-        LAUNCH(RULE_ADAM);
-        break;
-    case RULE_SUM:
-        return cudaErrorInvalidValue;
-    }
-#undef LAUNCH
+    WITH_RULE(rule_of(name, momentum), KIND,
+              WITH_TYPE(s->dtype, T, (rows_kernel<T, KIND><<<grid, ROWS_THREADS, 0, stream>>>(*s, sums, marked, step))));
     return cudaGetLastError();
 }

@@ -18,6 +18,38 @@ static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
     }
 }
 
+/* Runs the statement with KIND standing for the rule. Not for RULE_SUM, which is nobody's name. */
+#define WITH_RULE(rule, KIND, statement)             \
+    switch (rule) {                                  \
+    case RULE_SGD: {                                 \
+        constexpr rule_kind KIND = RULE_SGD;         \
+        statement;                                   \
+        break;                                       \
+    }                                                \
+    case RULE_MOMENTUM: {                            \
+        constexpr rule_kind KIND = RULE_MOMENTUM;    \
+        statement;                                   \
+        break;                                       \
+    }                                                \
+    case RULE_ADAGRAD: {                             \
+        constexpr rule_kind KIND = RULE_ADAGRAD;     \
+        statement;                                   \
+        break;                                       \
+    }                                                \
+    case RULE_ROWWISE: {                             \
+        constexpr rule_kind KIND = RULE_ROWWISE;     \
+        statement;                                   \
+        break;                                       \
+    }                                                \
+    case RULE_ADAM: {                                \
+        constexpr rule_kind KIND = RULE_ADAM;        \
+        statement;                                   \
+        break;                                       \
+    }                                                \
+    case RULE_SUM:                                   \
+        break;                                       \
+    }
+
 /* Arrays of state with as many elements as weights. */
 template <rule_kind KIND> __host__ __device__ constexpr int rule_states()
 {

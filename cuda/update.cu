@@ -58,12 +58,13 @@ __device__ double piece_squares(const span &p, int from, int to, const G *d_pool
     return squares;
 }
 
-/* Pieces that start at pairs [begin, end) of the span, by `lanes` lanes. UPDATE_AHEAD pairs, with the rows of those
- * that end a whole run, are loaded at once. */
+/* Pieces that start at pairs [begin, end) of the span, by `lanes` lanes. AHEAD pairs, with the rows of those that end
+ * a whole run, are loaded at once; where widths are odd (V 1) one, which keeps the code of that rare case small. */
 template <int V, rule_kind KIND, class T, class G>
 __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const span &p, const dlrm_cuda_table &t,
                                               int begin, int end, int lanes, unsigned mask)
 {
+    constexpr int AHEAD = V == 1 ? 1 : UPDATE_AHEAD;
     const int lane = threadIdx.x % lanes, stride = lanes * V;
     int from = begin, to = end;
     while (from < end && !(p.flags[from] & PAIR_STARTS)) from++;
@@ -74,12 +75,12 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
         const bool mine = c < t.dim;
         vec<V> sum = zero_vec<V>();
         int start = from;
-        for (int i = from; i < to; i += UPDATE_AHEAD) {
-            raw_vec<V, G> g[UPDATE_AHEAD];
-            row_part<V, KIND> part[UPDATE_AHEAD];
-            int flags[UPDATE_AHEAD];
+        for (int i = from; i < to; i += AHEAD) {
+            raw_vec<V, G> g[AHEAD];
+            row_part<V, KIND> part[AHEAD];
+            int flags[AHEAD];
 #pragma unroll
-            for (int u = 0; u < UPDATE_AHEAD; u++) {
+            for (int u = 0; u < AHEAD; u++) {
                 flags[u] = i + u < to ? p.flags[i + u] : PAIR_PAD;
                 if (flags[u] & PAIR_PAD) continue;
                 if (mine) g[u] = load_raw<V>(a.d_pooled + p.gradient[i + u] + c);
@@ -87,7 +88,7 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
                     part[u] = load_part<V, KIND>(row_of<T, KIND>(t, p.row[i + u], 0), c);
             }
 #pragma unroll
-            for (int u = 0; u < UPDATE_AHEAD; u++) {
+            for (int u = 0; u < AHEAD; u++) {
                 if (flags[u] & PAIR_PAD) continue;
                 if (flags[u] & PAIR_STARTS) start = i + u;
                 const float by = p.by[i + u];
@@ -270,29 +271,9 @@ cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bag
     if (B * s->pairs == 0) return cudaSuccess;
     const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * dlrm_dtype_bytes(type));
     cudaError_t result = cudaSuccess;
-#define LAUNCH(KIND)       \
-    WITH_TYPE(s->dtype, T, \
-              WITH_TYPE(type, G, (result = launch<T, G, KIND>(s, bags, B, sorted, d_pooled, aligned, step, stream))))
-    switch (rule_of(name, momentum)) {
-    case RULE_SGD:
-        LAUNCH(RULE_SGD);
-        break;
-    case RULE_MOMENTUM:
-        LAUNCH(RULE_MOMENTUM);
-        break;
-    case RULE_ADAGRAD:
-        LAUNCH(RULE_ADAGRAD);
-        break;
-    case RULE_ROWWISE:
-        LAUNCH(RULE_ROWWISE);
-        break;
-    case RULE_ADAM:
-        LAUNCH(RULE_ADAM);
-        break;
-    case RULE_SUM: /* nobody's name */
-        break;
-    }
-#undef LAUNCH
+    WITH_RULE(rule_of(name, momentum), KIND,
+              WITH_TYPE(s->dtype, T,
+                        WITH_TYPE(type, G, (result = launch<T, G, KIND>(s, bags, B, sorted, d_pooled, aligned, step, stream)))));
     return result;
 }
 
