@@ -111,3 +111,6 @@ void cuda_row_sums(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a);
 void cuda_interact_forward(dlrm_backend *be, const dlrm_interact_args *a);
 void cuda_interact_backward(dlrm_backend *be, const dlrm_interact_args *a);
+
+/* ranges.c: the same ops, each in an NVTX range of its name. */
+const dlrm_backend_ops *cuda_with_ranges(const dlrm_backend_ops *ops);

@@ -335,7 +335,7 @@ static const dlrm_key config_keys[] = {
     SECTION("log", "What the run tells."),
     INT("log.every_steps", log.every_steps, "100", 0, MAX_STEPS, "steps", "Interval of step lines. 0 or null: off.",
         OR_NULL(0)),
-    TEXT("log.jsonl", log.jsonl, "null", "a path", "File of JSON lines, one event each.", OR_NULL(0)),
+    TEXT("log.jsonl", log.jsonl, "null", "a path", "File of JSON lines, one event each: docs/log.md.", OR_NULL(0)),
     NAME("log.progress", log.progress, "auto", progresses, "A progress bar. auto: on a terminal."),
     TEXT("log.tensorboard", log.tensorboard, "null", "a path", "Folder of TensorBoard event files.", OR_NULL(0),
          .missing = NOT_BUILT),

@@ -1,5 +1,6 @@
 #include "train/device.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -46,6 +47,11 @@ dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *dev
     return without > 0 ? check_cpu(cfg) : DLRM_OK;
 }
 
+dlrm_status dlrm_device_memory(int device, int64_t *free, int64_t *total)
+{
+    return dlrm_cuda_memory(device, free, total);
+}
+
 dlrm_status dlrm_device_open(const dlrm_backend_args *args, dlrm_backend *out)
 {
     return args->device >= 0 ? dlrm_cuda_backend_open(args, out) : dlrm_cpu_backend_open(args, out);
@@ -54,6 +60,28 @@ dlrm_status dlrm_device_open(const dlrm_backend_args *args, dlrm_backend *out)
 dlrm_status dlrm_device_open_exchange(const dlrm_exchange_args *args, dlrm_exchange *out)
 {
     return strcmp(args->be->ops->name, "cuda") == 0 ? dlrm_nccl_exchange_open(args, out) : dlrm_mpi_exchange_open(args, out);
+}
+
+dlrm_status dlrm_device_meter_open(int device, dlrm_device_meter **out)
+{
+    *out = NULL;
+    return device >= 0 ? dlrm_cuda_meter_open(device, out) : DLRM_OK;
+}
+
+void dlrm_device_meter_sample(dlrm_device_meter *m)
+{
+    if (m) dlrm_cuda_meter_sample(m);
+}
+
+void dlrm_device_meter_read(dlrm_device_meter *m, dlrm_device_use *out)
+{
+    *out = (dlrm_device_use){.watts = NAN, .busy = NAN};
+    if (m) dlrm_cuda_meter_read(m, &out->peak_bytes, &out->watts, &out->busy);
+}
+
+void dlrm_device_meter_close(dlrm_device_meter **m)
+{
+    dlrm_cuda_meter_close(m);
 }
 
 #else
@@ -65,6 +93,12 @@ dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *dev
     return check_cpu(cfg);
 }
 
+dlrm_status dlrm_device_memory(int device, int64_t *free, int64_t *total)
+{
+    *free = *total = 0;
+    return FAIL(DLRM_E_RUNTIME, "GPU %d: this build has no CUDA", device);
+}
+
 dlrm_status dlrm_device_open(const dlrm_backend_args *args, dlrm_backend *out)
 {
     return dlrm_cpu_backend_open(args, out);
@@ -73,6 +107,29 @@ dlrm_status dlrm_device_open(const dlrm_backend_args *args, dlrm_backend *out)
 dlrm_status dlrm_device_open_exchange(const dlrm_exchange_args *args, dlrm_exchange *out)
 {
     return dlrm_mpi_exchange_open(args, out);
+}
+
+dlrm_status dlrm_device_meter_open(int device, dlrm_device_meter **out)
+{
+    (void)device;
+    *out = NULL;
+    return DLRM_OK;
+}
+
+void dlrm_device_meter_sample(dlrm_device_meter *m)
+{
+    (void)m;
+}
+
+void dlrm_device_meter_read(dlrm_device_meter *m, dlrm_device_use *out)
+{
+    (void)m;
+    *out = (dlrm_device_use){.watts = NAN, .busy = NAN};
+}
+
+void dlrm_device_meter_close(dlrm_device_meter **m)
+{
+    *m = NULL;
 }
 
 #endif

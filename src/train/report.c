@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "backend/cpu/gemm.h"
+#include "train/device.h"
 
 enum { KEPT_STEPS = 1 << 20, BAR_WIDTH = 24, RANKS_SHOWN = 16 };
 static const double BAR_EVERY_S = 0.2;
@@ -18,11 +19,13 @@ static const double BAR_EVERY_S = 0.2;
 typedef struct rank_end {
     int64_t samples, table_bytes, file_bytes, sent_bytes, peak_bytes, peak_resident, clamped;
     double seconds[DLRM_PHASES];
+    dlrm_device_use device;
 } rank_end;
 
 struct dlrm_report {
     dlrm_session *s;
     FILE *jsonl; /* rank 0, or NULL */
+    dlrm_device_meter *meter;
     bool bar;
     float *step_ms; /* rank 0: of the last KEPT_STEPS steps */
     float *sorted;  /* rank 0: scratch, as many */
@@ -150,6 +153,7 @@ dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
     r->s = s;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
     TRY(dlrm_comm_agree(s->comm, open_log(r, append), NULL));
+    TRY(dlrm_comm_agree(s->comm, dlrm_device_meter_open(s->device, &r->meter), NULL));
     start_lines(s);
     return DLRM_OK;
 }
@@ -159,6 +163,7 @@ void dlrm_report_close(dlrm_report **rp)
     dlrm_report *r = *rp;
     if (!r) return;
     if (r->jsonl) fclose(r->jsonl);
+    dlrm_device_meter_close(&r->meter);
     dlrm_free(&r->step_ms);
     dlrm_free(&r->sorted);
     dlrm_free(rp);
@@ -263,6 +268,7 @@ void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, 
 {
     double step_ms = 1e3 * r->window_s / (double)r->window_steps, per_s = (double)r->window_samples / r->window_s;
     double mean = r->loss_sum / (double)r->losses;
+    dlrm_device_meter_sample(r->meter);
     if (r->s->comm->rank == 0) {
         char eta[32];
         double median, p95, phases[DLRM_PHASES];
@@ -332,16 +338,25 @@ static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, do
         dlrm_info("time: %s (rank 0)", shares);
     }
     dlrm_info("peak memory of a rank: %.1f MiB", (double)peak / (1 << 20));
+    if (r->meter)
+        dlrm_info("GPU of rank 0: %.1f GiB in use, %.0f W, busy %.0f %%", (double)ranks[0].device.peak_bytes / (1 << 30), ranks[0].device.watts,
+                  100 * ranks[0].device.busy);
     if (clamped) dlrm_warn("%lld ids were outside their tables and read row 0 (data.index_check: clamp)", (long long)clamped);
 }
 
 static json_t *rank_json(const dlrm_report *r, int p, const rank_end *e)
 {
-    return json_pack("{s:i,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:o}", "rank", p, "samples", (json_int_t)e->samples, "table_bytes",
+    json_t *o = json_pack("{s:i,s:I,s:I,s:I,s:o,s:I,s:I,s:I,s:o}", "rank", p, "samples", (json_int_t)e->samples, "table_bytes",
                      (json_int_t)e->table_bytes, "file_bytes", (json_int_t)e->file_bytes, "sent_bytes_per_step",
                      number(r->steps ? (double)e->sent_bytes / (double)r->steps : 0), "peak_bytes", (json_int_t)e->peak_bytes,
                      "peak_resident_bytes", (json_int_t)e->peak_resident, "clamped_ids", (json_int_t)e->clamped, "time_shares",
                      shares_json(e->seconds, r->total_s));
+    if (r->meter) {
+        json_object_set_new(o, "device_peak_bytes", json_integer(e->device.peak_bytes));
+        json_object_set_new(o, "device_watts", number(e->device.watts));
+        json_object_set_new(o, "device_busy", number(e->device.busy));
+    }
+    return o;
 }
 
 dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes, int64_t clamped)
@@ -351,6 +366,7 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
     rank_end mine = {.samples = r->own_samples, .file_bytes = file_bytes, .sent_bytes = s->comm->bytes_sent,
                      .peak_bytes = dlrm_mem_peak_bytes(), .peak_resident = dlrm_mem_peak_resident(), .clamped = clamped};
     rank_end *all;
+    dlrm_device_meter_read(r->meter, &mine.device);
     s->be.ops->laps(&s->be, mine.seconds);
     mine.seconds[DLRM_PHASE_DATA] = r->wait_s;
     dlrm_embedding_bytes(&s->model.emb, &s->cfg.optimizer.embedding, &mine.table_bytes, &state);

@@ -11,7 +11,7 @@
 #include "checkpoint/load.h"
 #include "model/weights.h"
 #include "train/device.h"
-#include "train/work.h"
+#include "train/memory.h"
 
 /* OMP_NUM_THREADS if set; else the cores that this rank may use: its own where the launcher binds ranks to cores, else an
  * even share of the machine's. */
@@ -165,7 +165,7 @@ static dlrm_status load_checkpoint(dlrm_session *s)
 
 dlrm_status dlrm_session_open_model(dlrm_session *s)
 {
-    if (s->device < 0) TRY(dlrm_work_check_memory(s));
+    TRY(dlrm_memory_check(s));
     TRY(dlrm_comm_agree(s->comm, open_model(s), NULL));
     TRY(dlrm_comm_agree(s->comm, dlrm_model_open_exchange(&s->model, dlrm_device_open_exchange), NULL));
     if (s->from.folder[0]) return load_checkpoint(s);

@@ -2,7 +2,6 @@
 
 #include <stdio.h>
 
-#include "base/mem.h"
 #include "base/tree.h"
 #include "model/optimizer.h"
 #include "train/id_exchange.h"
@@ -116,6 +115,13 @@ static void reading(const dlrm_session *s, int rank, dlrm_work *w)
     if (run_steps(s) > 0) w->sent_bytes += w->samples * dlrm_id_exchange_sample_bytes(&s->spec, &train) / run_steps(s);
 }
 
+void dlrm_work_slice(const dlrm_config *cfg, const dlrm_slice *slice, int64_t *weights, int64_t *state)
+{
+    *weights = slice->rows * slice->columns * (int64_t)dlrm_dtype_bytes(cfg->train.embedding_dtype);
+    *state = slice->rows * (dlrm_optimizer_rowwise(&cfg->optimizer.embedding) ? 1 : slice->columns) *
+             dlrm_optimizer_states(&cfg->optimizer.embedding) * 4;
+}
+
 dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
 {
     const dlrm_config *cfg = &s->cfg;
@@ -128,9 +134,10 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     for (int k = 0; k < s->place.n_slices; k++) {
         const dlrm_slice *slice = &s->place.slices[k];
         if (slice->owner != rank && slice->owner != DLRM_EVERY_RANK) continue;
-        w->table_bytes += slice->rows * slice->columns * (int64_t)dlrm_dtype_bytes(cfg->train.embedding_dtype);
-        w->state_bytes += slice->rows * (dlrm_optimizer_rowwise(&cfg->optimizer.embedding) ? 1 : slice->columns) *
-                          dlrm_optimizer_states(&cfg->optimizer.embedding) * 4;
+        int64_t weights, state;
+        dlrm_work_slice(cfg, slice, &weights, &state);
+        w->table_bytes += weights;
+        w->state_bytes += state;
     }
     w->state_bytes += s->spec.mlp_elements * dlrm_optimizer_states(&cfg->optimizer.dense) * 4;
     dlrm_replicated_measure(&s->spec, &s->place, &cfg->optimizer.embedding, cfg->train.deterministic, &d_width, &n_values);
@@ -146,18 +153,6 @@ done:
     dlrm_reduce_close(&sums);
     if (st == DLRM_OK) reading(s, rank, w);
     return st;
-}
-
-dlrm_status dlrm_work_check_memory(dlrm_session *s)
-{
-    dlrm_work mine = {0};
-    TRY(dlrm_comm_agree(s->comm, dlrm_work_of(s, s->comm->rank, &mine), NULL));
-    int64_t need = dlrm_comm_local_sum_i64(s->comm, mine.memory_bytes), have = dlrm_mem_available();
-    dlrm_status st = DLRM_OK;
-    if (have >= 0 && need > have)
-        st = FAIL(DLRM_E_RUNTIME, "the model needs %.2f GiB on this host (%d ranks), %.2f GiB are available; use more hosts, fewer "
-                  "rows or smaller tables", (double)need / (1 << 30), dlrm_comm_local_ranks(s->comm), (double)have / (1 << 30));
-    return dlrm_comm_agree(s->comm, st, NULL);
 }
 
 static void describe_model(const dlrm_session *s)

@@ -15,7 +15,7 @@ typedef struct dlrm_work {
 
 /* The work of any rank; every rank can compute everybody's. */
 dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *out) DLRM_MUST_USE;
-/* Collective. Refuses a model that does not fit into the memory that the ranks of a host have left. */
-dlrm_status dlrm_work_check_memory(dlrm_session *s) DLRM_MUST_USE;
+/* Bytes of a slice of a table: its weights and their optimizer state. */
+void dlrm_work_slice(const dlrm_config *cfg, const dlrm_slice *slice, int64_t *weights, int64_t *state);
 /* --check: model, placement and the work of each rank, on stdout. */
 dlrm_status dlrm_work_print(const dlrm_session *s) DLRM_MUST_USE;

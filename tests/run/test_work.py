@@ -116,12 +116,14 @@ class Work(fixture.RunTest):
         self.assertGreater(end["per_rank"][3]["samples"], 0)
 
     def test_too_large(self):
-        """What cannot fit is known before anything is taken; --check shows how much it is."""
+        """What cannot fit is known before anything is taken, and which tables it is; --check shows how much."""
         self.write("config.yaml", SYNTHETIC)
-        self.refuse(2, 3, r"^dlrm-train: the model needs 119\d{3}\.\d\d GiB on this host \(2 ranks\), [\d.]+ GiB are available; ",
-                    "config.yaml", "model.tables.0.rows=4e9", "model.tables.0.count=250")
-        shown = self.check_table(self.succeed(2, "config.yaml", "model.tables.0.rows=4e9", "model.tables.0.count=250", "--check").stdout)
-        self.close(sum(row["table_bytes"] for row in shown), 64e12, "table bytes")
+        many = ("model.tables.0={rows: 4e9, count: 400, name: big}",)
+        tables = ", ".join(r"big_%d \(4000000000 rows x 16: 476\.84 GiB\)" % k for k in range(3))
+        self.refuse(2, 3, r"^dlrm-train: the model needs 190\d{3}\.\d\d GiB on this host \(2 ranks\), [\d.]+ GiB are available; "
+                    "the largest tables, with optimizer state: %s; use more hosts, fewer rows or smaller tables$" % tables, "config.yaml", *many)
+        shown = self.check_table(self.succeed(2, "config.yaml", *many, "--check").stdout)
+        self.close(sum(row["table_bytes"] for row in shown), 400 * 4e9 * 64, "table bytes")
 
     def test_small_sets(self):
         """A batch larger than the data is all of the data, and a rank may have no sample of it."""
