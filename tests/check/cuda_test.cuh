@@ -164,11 +164,22 @@ struct test_shard {
 
     void add_table(int64_t rows, int dim)
     {
-        tables.push_back({NULL, {NULL, NULL}, rows, dim, 77 + tables.size(), 0, dim, 0, 0, 0, 0, 0});
+        dlrm_cuda_table t = {};
+        t.rows = rows;
+        t.dim = dim;
+        t.stream = 77 + tables.size();
+        t.row_elements = dim;
+        tables.push_back(t);
     }
     void add_input(int table, int hotness, bool variable, bool mean)
     {
-        inputs.push_back({table, hotness, (int32_t)width, variable, mean, 0});
+        dlrm_cuda_input in = {};
+        in.table = table;
+        in.hotness = hotness;
+        in.column = (int32_t)width;
+        in.variable = variable;
+        in.mean = mean;
+        inputs.push_back(in);
         width += tables[(size_t)table].dim;
     }
     /* The tables' weights are there; makes everything else. */
