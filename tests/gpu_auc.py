@@ -24,11 +24,13 @@ LEAST = 0.72  # AUC that shows that fp32 learned; the planted model's own is nea
 
 
 def configure(args):
-    adagrad = {"name": "adagrad", "initial_accumulator": 0.1}
+    # First accumulators as small as the squared gradients of a mean over 8192 samples: larger ones would keep it from learning.
+    dense = {"name": "adagrad", "learning_rate": args.dense_rate, "initial_accumulator": 1e-4}
+    tables = {"name": "adagrad", "learning_rate": args.table_rate, "initial_accumulator": 1e-6}
     return {"device": args.device,
             "model": {"dense_features": 13, "embedding_dim": 32, "bottom_mlp": [128, 32], "interaction": "dot", "top_mlp": [256, 128, 1],
                       "tables": [{"rows": min(n, args.rows)} for n in runs.CRITEO]},
-            "optimizer": {"dense": dict(adagrad, learning_rate=args.dense_rate), "embedding": dict(adagrad, learning_rate=args.table_rate),
+            "optimizer": {"dense": dense, "embedding": tables,
                           "schedule": {"warmup_steps": args.steps // 15, "decay_start_step": args.steps // 2, "decay_steps": args.steps // 2}},
             "train": {"batch_size": args.batch, "steps": args.steps},
             "data": {"format": "synthetic", "synthetic": {"alpha": args.alpha, "batches": args.steps, "labels": "planted"}},
