@@ -76,9 +76,11 @@ class Graphs(fixture.RunTest):
         self.compare(2, VARIANTS_OF_TWO)
 
     def test_shares(self):
-        """The times of phases are of the steps that ran as graphs, too, and do not add up to more than there was."""
+        """The times of phases are of the steps that ran as graphs, too, and do not add up to more than there was. (The events that
+        measure them make a step some microseconds longer: this model is large enough for that not to count.)"""
         self.write("config.yaml", fixture.SYNTHETIC)
-        (*_, end), = self.outcomes("1", 1, [["train.epochs=null", "train.steps=2000", "train.batch_size=4096", "log.every_steps=500"]])
+        (*_, end), = self.outcomes("1", 1, [["train.epochs=null", "train.steps=400", "train.batch_size=32768", "model.top_mlp=[2048, 2048, 1]",
+                                           "train.precision=tf32", "log.every_steps=200"]])
         shares = end["per_rank"][0]["time_shares"]
         self.assertGreater(shares["mlp"], 0)
         self.assertGreater(shares["lookup"] + shares["update"], 0)
