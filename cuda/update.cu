@@ -189,18 +189,19 @@ __device__ __forceinline__ void add_up(const dlrm_cuda_shard &s, const dlrm_cuda
                                        const dlrm_cuda_table &t, const row_ref<T> &row, const dlrm_cuda_step &step,
                                        int lane)
 {
+    constexpr int AHEAD = V == 1 ? 1 : GROUP_AHEAD;
     const int64_t stride = partial_stride(s);
     float *kept = s.partial + partial_slot(run.at, run.first) * stride;
     const float *others = s.partial + partial_slot(run.at, false) * stride;
     auto sum_at = [&](int c) {
         vec<V> sum = load_vec<V>(kept + c);
-        for (int i = 1; i < run.count; i += GROUP_AHEAD) {
-            vec<V> x[GROUP_AHEAD];
+        for (int i = 1; i < run.count; i += AHEAD) {
+            vec<V> x[AHEAD];
 #pragma unroll
-            for (int u = 0; u < GROUP_AHEAD; u++)
+            for (int u = 0; u < AHEAD; u++)
                 if (i + u < run.count) x[u] = load_vec<V>(others + (i + u) * (distance / PIECE * 2) * stride + c);
 #pragma unroll
-            for (int u = 0; u < GROUP_AHEAD; u++)
+            for (int u = 0; u < AHEAD; u++)
                 if (i + u < run.count)
 #pragma unroll
                     for (int k = 0; k < V; k++) sum.v[k] += x[u].v[k];
