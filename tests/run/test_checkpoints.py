@@ -190,21 +190,50 @@ class Resume(CheckpointTest):
 
 class Placements(CheckpointTest):
     """Tables of 50, 30 and 40 rows of 4: saved under one placement, gone on with under another."""
-    PLACEMENTS = [(3, ["parallel.strategy=basic"]), (2, ["parallel.data_parallel_threshold=130"]), (4, ["parallel.data_parallel_threshold=1000"]),
+    REPLICATED = [(3, ["parallel.strategy=basic"]), (2, ["parallel.data_parallel_threshold=130"]), (4, ["parallel.data_parallel_threshold=1000"]),
                   (1, [])]
+    ROWS = [(3, ["parallel.strategy=basic"]), (2, ["parallel.data_parallel_threshold=130"]), (3, ["parallel.row_slice_threshold=150"]), (1, []),
+            (4, ["parallel.row_slice_threshold=1", "parallel.data_parallel_threshold=130"])]
+    COLUMNS = [(4, ["parallel.column_slice_threshold=50"]), (2, ["parallel.column_slice_threshold=100", "parallel.data_parallel_threshold=130"]),
+               (4, ["parallel.column_slice_threshold=100", "parallel.row_slice_threshold=200"]), (7, [])]
 
-    def test_bits(self):
+    def check(self, optimizer, placements):
         """Each placement takes over from the one before."""
         self.make_data()
-        args = [DETERMINISTIC, "optimizer.embedding={name: rowwise_adagrad, learning_rate: 0.1}", "train.epochs=2", "checkpoint.keep=20"]
+        args = [DETERMINISTIC, optimizer, "train.epochs=2", "checkpoint.keep=20"]
         self.succeed(2, "config.yaml", "checkpoint.path=straight", *args)
-        for i, (ranks, placement) in enumerate(self.PLACEMENTS):
+        for i, (ranks, placement) in enumerate(placements):
             self.succeed(ranks, "config.yaml", "checkpoint.path=ckpt", "train.steps=%d" % (2 + 2 * i), *placement, *args)
         self.succeed(2, "config.yaml", "checkpoint.path=ckpt", *args)
         last, straight = (read_checkpoint(self.path(folder, "step_000000016")) for folder in ("ckpt", "straight"))
         self.assertEqual(sorted(last), sorted(straight))
         for name in straight:
             np.testing.assert_array_equal(last[name], straight[name], name)
+
+    def need(self, key):
+        if "not available in this build" in self.succeed(1, "--help", key).stdout:
+            self.skipTest(key + " is not available in this build")
+
+    def test_replicated(self):
+        self.check(OPTIMIZERS["momentum"], self.REPLICATED)
+
+    def test_rows(self):
+        self.need("parallel.row_slice_threshold")
+        self.check("optimizer.embedding={name: rowwise_adagrad, learning_rate: 0.1}", self.ROWS)
+        self.assertTrue(any("@rows_" in piece for piece in self.pieces("step_000000006")))
+
+    def test_columns(self):
+        self.need("parallel.column_slice_threshold")
+        self.check(OPTIMIZERS["adam"], self.COLUMNS)
+        self.assertTrue(any("@cols_" in piece for piece in self.pieces("step_000000002")))
+
+    def pieces(self, step):
+        """Names in the files of a checkpoint."""
+        names = []
+        for name in os.listdir(self.path("ckpt", step)):
+            with open(self.path("ckpt", step, name), "rb") as f:
+                names += json.loads(f.read(int.from_bytes(f.read(8), "little"))) if name.startswith("rank") else []
+        return names
 
 
 class When(CheckpointTest):
