@@ -32,7 +32,8 @@ static void make_model(harness *h, model *m, float **table, float **w, float **g
     *logits = h_draw(h, B, SIGNED);
     m->table = (dlrm_table_shard){.weight = h_inout(h, "table", *table, ROWS * DIM), .rows = ROWS, .dim = DIM};
     m->input = (dlrm_shard_input){.hotness = HOTNESS};
-    m->shard = (dlrm_shard){.n_tables = 1, .n_inputs = 1, .tables = &m->table, .inputs = &m->input, .width = DIM, .max_batch = B};
+    m->shard = (dlrm_shard){.n_tables = 1, .n_inputs = 1, .tables = &m->table, .inputs = &m->input, .width = DIM, .max_batch = B,
+                             .wire = be->act};
     m->to_dense = h_act_output(h, "dense", B, H_DENSE);
     m->pooled = h_act_output(h, "pooled", 1, B * DIM);
     m->d_pooled = h_act_input(h, "d_pooled", *d_pooled, 1, B * DIM);

@@ -31,6 +31,7 @@ VARIANTS_OF_TWO = [
     ["train.precision=bf16"],
     ["train.deterministic=true"],
     ["train.deterministic=true", "parallel.data_parallel_threshold=200"],
+    ["train.exchange_dtype=bf16"],
     ["parallel.data_parallel_threshold=200"],
     ["parallel.data_parallel_threshold=200", "optimizer.embedding={name: adam, learning_rate: 0.01}"],
 ]
