@@ -109,6 +109,8 @@ void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a);
 void cuda_update(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_row_sums(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a);
+void cuda_join_forward(dlrm_backend *be, const dlrm_join_args *a);
+void cuda_join_backward(dlrm_backend *be, const dlrm_join_args *a);
 void cuda_interact_forward(dlrm_backend *be, const dlrm_interact_args *a);
 void cuda_interact_backward(dlrm_backend *be, const dlrm_interact_args *a);
 

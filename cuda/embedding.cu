@@ -163,7 +163,7 @@ template <class T, class O> struct lookup_job {
     const T *weight;
     O *out; /* column of the input in row 0 */
     const uint32_t *ids;
-    const int64_t *offsets;
+    const int64_t *offsets, *whole;
     int64_t begin, end, width;
     int32_t dim, hotness;
     bool mean;
@@ -199,7 +199,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled
     for (int64_t s = a.begin + group; s < a.end; s += groups) {
         const int64_t begin = a.offsets ? a.offsets[s] : s * a.hotness,
                       end = a.offsets ? a.offsets[s + 1] : begin + a.hotness;
-        const float by = a.mean && end > begin ? 1.0f / (float)(end - begin) : 1.0f;
+        const float by = a.mean && end > begin ? 1.0f / (float)whole_length(a.whole, s, end - begin) : 1.0f;
         for (int c = first; c < a.dim; c += lanes * V) {
             vec<V> sum = zero_vec<V>();
             for (int64_t i = begin; i < end; i += IN_FLIGHT) {
@@ -250,7 +250,8 @@ __global__ void __launch_bounds__(LOOKUP_THREADS)
     a.width = s.width;
     a.dim = t->dim;
     a.hotness = in.hotness;
-    a.mean = in.mean;
+    a.whole = bags[j].whole;
+    a.mean = in.mean && !in.undivided;
     if (aligned && a.dim % 4 == 0 && in.column % 4 == 0)
         lookup_input<4>(a);
     else

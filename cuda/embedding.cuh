@@ -36,6 +36,12 @@ __host__ __device__ static inline int lanes_for(int dim, int V)
     return lanes;
 }
 
+/* Ids of the bag that a mean is over. */
+__device__ static inline int64_t whole_length(const int64_t *whole, int64_t sample, int64_t length)
+{
+    return whole ? whole[sample + 1] - whole[sample] : length;
+}
+
 __device__ static inline int64_t bag_begin(const dlrm_cuda_input &in, const dlrm_cuda_bags &bags, int64_t sample)
 {
     return bags.offsets ? bags.offsets[sample] : sample * in.hotness;

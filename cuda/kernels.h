@@ -41,6 +41,7 @@ typedef struct dlrm_cuda_input {
     int32_t table, hotness; /* maximum where variable */
     int32_t column;
     bool variable, mean;
+    bool undivided; /* as in dlrm_shard_input */
     /* --- */
     int32_t first_pair; /* pairs per sample of the table's inputs before it, at most */
     int32_t first_block, blocks; /* of a lookup, among those that share some samples: more where bags are long */
@@ -50,6 +51,7 @@ typedef struct dlrm_cuda_input {
 typedef struct dlrm_cuda_bags {
     const uint32_t *ids;    /* each in [0, rows) */
     const int64_t *offsets; /* [B+1] from 0, or NULL: bag s is ids[s*hotness] … */
+    const int64_t *whole;   /* as in dlrm_bags */
 } dlrm_cuda_bags;
 
 /* The tables and inputs of a rank, ready for launches. Passed to kernels by value. */
@@ -164,6 +166,12 @@ typedef struct dlrm_cuda_interact {
 
 cudaError_t dlrm_cuda_interact_forward(const dlrm_cuda_interact *a, cudaStream_t stream);
 cudaError_t dlrm_cuda_interact_backward(const dlrm_cuda_interact *a, cudaStream_t stream);
+
+/* --- join.cu: parts, vectors: device copies of those in dlrm_join_args --- */
+cudaError_t dlrm_cuda_join_forward(const dlrm_join_args *a, const dlrm_join_part *parts,
+                                   const dlrm_join_vector *vectors, dlrm_dtype type, cudaStream_t stream);
+cudaError_t dlrm_cuda_join_backward(const dlrm_join_args *a, const dlrm_join_part *parts, dlrm_dtype type,
+                                    cudaStream_t stream);
 
 /* --- loss.cu --- */
 

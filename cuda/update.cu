@@ -163,7 +163,9 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
         p.row[i] = key - s.tables[in.table].first_key;
         p.gradient[i] = sample * s.width + in.column;
         p.by[i] = step->unscale;
-        if (in.mean) p.by[i] *= 1.0f / (float)(bag_begin(in, bags[j], sample + 1) - bag_begin(in, bags[j], sample));
+        if (in.mean)
+            p.by[i] *= 1.0f / (float)whole_length(bags[j].whole, sample,
+                                                  bag_begin(in, bags[j], sample + 1) - bag_begin(in, bags[j], sample));
     }
     for (int t = threadIdx.x; t < s.n_tables; t += UPDATE_THREADS) {
         const int64_t first = B * s.tables[t].first_pair;

@@ -35,7 +35,7 @@ static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work 
     for (int j = 0; j < s->n_inputs; j++) {
         const dlrm_shard_input *from = &s->inputs[j];
         inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .column = from->column, .variable = from->variable,
-                                      .mean = from->mean};
+                                      .mean = from->mean, .undivided = from->undivided};
     }
     code = dlrm_cuda_shard_plan(s->n_tables, tables, s->n_inputs, inputs, order, s->dtype, s->width, s->max_batch, &w->shard);
     if (code != cudaSuccess) {
@@ -67,9 +67,12 @@ dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s)
     for (int k = 0; k < DLRM_STAGES; k++) {
         TRY(dlrm_alloc(s->n_inputs, sizeof *w->ids[k], "ids", &w->ids[k]));
         TRY(dlrm_alloc(s->n_inputs, sizeof *w->offsets[k], "ids", &w->offsets[k]));
+        TRY(dlrm_alloc(s->n_inputs, sizeof *w->whole[k], "ids", &w->whole[k]));
         for (int j = 0; j < s->n_inputs; j++) {
             TRY(cuda_alloc(be, s->max_batch * s->inputs[j].hotness, sizeof(uint32_t), "ids of a batch", &w->ids[k][j]));
             if (s->inputs[j].variable) TRY(cuda_alloc(be, s->max_batch + 1, sizeof(int64_t), "ids of a batch", &w->offsets[k][j]));
+            if (s->inputs[j].partial && s->inputs[j].mean)
+                TRY(cuda_alloc(be, s->max_batch + 1, sizeof(int64_t), "ids of a batch", &w->whole[k][j]));
         }
     }
     return DLRM_OK;
@@ -83,9 +86,11 @@ void cuda_shard_close(dlrm_backend *be, dlrm_shard *s)
         for (int j = 0; j < s->n_inputs; j++) {
             if (w->ids[k]) cuda_release(be, &w->ids[k][j]);
             if (w->offsets[k]) cuda_release(be, &w->offsets[k][j]);
+            if (w->whole[k]) cuda_release(be, &w->whole[k][j]);
         }
         dlrm_free(&w->ids[k]);
         dlrm_free(&w->offsets[k]);
+        dlrm_free(&w->whole[k]);
     }
     for (int k = 0; k < DLRM_SORTED; k++) cuda_release(be, &w->sorted_memory[k]);
     cuda_release(be, &w->sort_work);
@@ -97,7 +102,7 @@ void cuda_shard_close(dlrm_backend *be, dlrm_shard *s)
 static const dlrm_cuda_bags *bags_on(cuda_impl *c, cuda_queue *q, const dlrm_shard *s, const dlrm_bags *bags)
 {
     shard_work *w = s->work;
-    for (int j = 0; j < s->n_inputs; j++) w->bags[j] = (dlrm_cuda_bags){bags[j].ids, bags[j].offsets};
+    for (int j = 0; j < s->n_inputs; j++) w->bags[j] = (dlrm_cuda_bags){bags[j].ids, bags[j].offsets, bags[j].whole};
     return cuda_constant_of(c, q, w->bags, (size_t)s->n_inputs * sizeof *w->bags);
 }
 
@@ -118,8 +123,10 @@ void cuda_feed(dlrm_backend *be, const dlrm_feed_args *a)
         uint32_t *ids = w->ids[a->slot][j];
         int64_t count = from->count, *offsets = from->offsets ? w->offsets[a->slot][j] : NULL;
         copy_in(c, ids, from->ids, count, sizeof *ids);
+        int64_t *whole = from->whole ? w->whole[a->slot][j] : NULL;
         if (offsets) copy_in(c, offsets, from->offsets, a->B + 1, sizeof *offsets);
-        a->to_bags[j] = (dlrm_bags){ids, offsets, count};
+        if (whole) copy_in(c, whole, from->whole, a->B + 1, sizeof *whole);
+        a->to_bags[j] = (dlrm_bags){ids, offsets, count, whole};
     }
     cuda_must(c, cudaEventRecord(c->copied, c->feed.stream), "an event");
     if (a->b > 0 && a->dense_features > 0)
@@ -175,6 +182,29 @@ void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
     cuda_use_embedding(c, &a->rule, a->step);
     cuda_must(c, dlrm_cuda_rows_update(&w->shard, a->sums, a->marked, most_rows, a->rule.name, a->rule.momentum != 0, c->step,
                                        c->compute.stream), "table update");
+}
+
+/* --- parts of vectors --- */
+
+static const dlrm_join_part *parts_on(cuda_impl *c, const dlrm_join_args *a)
+{
+    return cuda_constant_of(c, &c->compute, a->parts, (size_t)a->n_parts * sizeof *a->parts);
+}
+
+void cuda_join_forward(dlrm_backend *be, const dlrm_join_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    if (a->b == 0 || a->n_vectors == 0) return;
+    const dlrm_join_part *parts = parts_on(c, a);
+    const dlrm_join_vector *vectors = cuda_constant_of(c, &c->compute, a->vectors, (size_t)a->n_vectors * sizeof *a->vectors);
+    cuda_must(c, dlrm_cuda_join_forward(a, parts, vectors, a->wire, c->compute.stream), "parts of vectors");
+}
+
+void cuda_join_backward(dlrm_backend *be, const dlrm_join_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    if (a->b == 0 || a->n_vectors == 0) return;
+    cuda_must(c, dlrm_cuda_join_backward(a, parts_on(c, a), a->wire, c->compute.stream), "parts of gradients");
 }
 
 /* --- interaction --- */

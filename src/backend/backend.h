@@ -108,6 +108,33 @@ typedef struct dlrm_interact_args {
     bool slot0_is_relu; /* backward: slot 0's gradient is 0 where slot 0 is 0 */
 } dlrm_interact_args;
 
+/* Vectors whose parts come from several ranks, put together: `joined` = of each vector, its parts side by side, or added
+ * in their order; then divided by the length of the sample's bag. Backward: each part's gradient = its columns of the
+ * vector's, not divided (the update does that). */
+typedef struct dlrm_join_part {
+    const void *data; /* sample s at data + s*stride */
+    void *grad;       /* backward, = */
+    int64_t stride, grad_stride; /* elements */
+    int width, column; /* column: in a row of `joined` */
+} dlrm_join_part;
+
+typedef struct dlrm_join_vector {
+    int first_part, n_parts; /* those that cover the same column are added */
+    int column, width;
+    const int64_t *whole;    /* [b+1] offsets of the bags that a mean divides by the lengths of; NULL: none */
+} dlrm_join_vector;
+
+typedef struct dlrm_join_args {
+    dlrm_dtype wire; /* of all vectors here */
+    int64_t b;
+    int n_parts, n_vectors;
+    const dlrm_join_part *parts;
+    const dlrm_join_vector *vectors; /* side by side, without gaps */
+    int width;                       /* of them all */
+    void *joined;                    /* forward: [b, width] = */
+    const void *d_joined;            /* backward: [b, width] */
+} dlrm_join_args;
+
 /* Binary cross entropy of sigmoid(z): loss = max(z,0) - z y + log(1 + exp(-|z|)). */
 typedef struct dlrm_loss_args {
     int64_t b;
@@ -135,6 +162,8 @@ typedef struct dlrm_shard_input {
     int hotness; /* maximum where variable */
     bool variable;
     bool mean;
+    bool partial; /* its bags are parts of longer ones (of rows that other ranks have), whose lengths means divide by */
+    bool undivided; /* lookup gives sums even so: who puts the parts together divides */
     int column; /* of its vector in a row of the pooled matrix */
 } dlrm_shard_input;
 
@@ -154,6 +183,7 @@ typedef struct dlrm_bags {
     const uint32_t *ids;    /* [count], each in [0, rows) */
     const int64_t *offsets; /* [B+1] or NULL: bag s is ids[s*hotness] … */
     int64_t count;
+    const int64_t *whole;   /* [B+1] with `mean` and `partial`: offsets of the whole bags */
 } dlrm_bags;
 
 /* A batch as the reader has it, to be taken to the device. */
@@ -268,6 +298,8 @@ typedef struct dlrm_backend_ops {
     void (*cross_backward)(dlrm_backend *, const dlrm_cross_backward_args *);
     void (*interact_forward)(dlrm_backend *, const dlrm_interact_args *);
     void (*interact_backward)(dlrm_backend *, const dlrm_interact_args *);
+    void (*join_forward)(dlrm_backend *, const dlrm_join_args *);
+    void (*join_backward)(dlrm_backend *, const dlrm_join_args *);
     void (*loss)(dlrm_backend *, const dlrm_loss_args *);
     dlrm_status (*shard_open)(dlrm_backend *, dlrm_shard *);
     void (*shard_close)(dlrm_backend *, dlrm_shard *);
@@ -313,7 +345,7 @@ typedef struct dlrm_backend_args {
     bool pinned;   /* see above */
     int max_width; /* largest layer input or output */
     int max_leaves;
-    int max_slots, max_vector; /* of an interaction: slots, widest slot */
+    int max_slots, max_vector; /* of an interaction: slots, widest slot; and parts of vectors to be joined */
     dlrm_dtype precision;      /* fp32, tf32, bf16 or fp16 */
     int device;                /* CUDA: which GPU */
     int64_t max_batch;         /* largest B */

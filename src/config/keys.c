@@ -254,11 +254,12 @@ static const dlrm_key config_keys[] = {
         "A table with at most so many elements is copied to every rank, which looks its own samples up there. null: none.",
         OR_NULL(-1)),
     INT("parallel.row_slice_threshold", parallel.row_slice_threshold, "null", 0, MAX_ELEMENTS, "elements",
-        "A table with at least so many elements is cut by rows over all ranks. null: none.", OR_NULL(-1),
-        .missing = NOT_BUILT),
+        "A table with at least so many elements is cut by rows over all ranks: row r of table t lies on rank (r + t) mod ranks. "
+        "null: none.", OR_NULL(-1)),
     INT("parallel.column_slice_threshold", parallel.column_slice_threshold, "null", 1, MAX_ELEMENTS, "elements",
-        "A larger table is cut by columns, into the least power of two of slices not above it. null: none.",
-        OR_NULL(-1), .missing = NOT_BUILT),
+        "A larger table is cut by columns, into the least power of two of slices not above it, at most as many as ranks. "
+        "null: none, but with more ranks than tables the largest are halved until every rank has a slice.",
+        OR_NULL(-1)),
     INT("parallel.device_embedding_elements", parallel.device_embedding_elements, "null", 0, MAX_ELEMENTS, "elements",
         "Of tables on a rank's device; the largest beyond it live in host memory. null: no limit.", OR_NULL(-1),
         .missing = NOT_BUILT),

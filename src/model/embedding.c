@@ -2,6 +2,51 @@
 
 #include "base/mem.h"
 
+/* Must this input's vector be put together? */
+static bool is_joined(const dlrm_model_spec *spec, const dlrm_placement *place, int input)
+{
+    const int parts = place->first_part[input + 1] - place->first_part[input];
+    return dlrm_placement_adds(place, input) || (parts > 1 && spec->interaction == DLRM_DOT);
+}
+
+int64_t dlrm_embedding_joined_width(const dlrm_model_spec *spec, const dlrm_placement *place)
+{
+    int64_t width = 0;
+    for (int j = 0; j < spec->n_inputs; j++)
+        if (is_joined(spec, place, j)) width += spec->tables[spec->inputs[j].table].dim;
+    return width;
+}
+
+static dlrm_status open_join(dlrm_backend *be, dlrm_embedding *e, int64_t max_own)
+{
+    const dlrm_placement *p = e->place;
+    const int64_t width = dlrm_embedding_joined_width(e->spec, p);
+    dlrm_join_args *a = &e->join;
+    void *d_joined;
+    TRY(dlrm_alloc(p->n_parts, sizeof *e->join_parts, "parts of vectors", &e->join_parts));
+    TRY(dlrm_alloc(p->n_parts, sizeof *e->joined_part, "parts of vectors", &e->joined_part));
+    TRY(dlrm_alloc(e->spec->n_inputs, sizeof *e->join_vectors, "parts of vectors", &e->join_vectors));
+    TRY(dlrm_alloc(e->spec->n_inputs, sizeof *e->joined_input, "parts of vectors", &e->joined_input));
+    if (width == 0) return DLRM_OK;
+    *a = (dlrm_join_args){.wire = e->own.shard.wire, .parts = e->join_parts, .vectors = e->join_vectors, .width = (int)width};
+    for (int j = 0, column = 0; j < e->spec->n_inputs; j++) {
+        if (!is_joined(e->spec, p, j)) continue;
+        const int dim = e->spec->tables[e->spec->inputs[j].table].dim, first = p->first_part[j], n = p->first_part[j + 1] - first;
+        e->joined_input[a->n_vectors] = j;
+        e->join_vectors[a->n_vectors++] = (dlrm_join_vector){.first_part = a->n_parts, .n_parts = n, .column = column, .width = dim};
+        for (int i = first; i < first + n; i++) {
+            const dlrm_slice *s = &p->slices[p->parts[i].slice];
+            e->joined_part[a->n_parts] = i;
+            e->join_parts[a->n_parts++] = (dlrm_join_part){.width = s->columns, .column = column + s->first_column};
+        }
+        column += dim;
+    }
+    TRY(be->ops->alloc(be, max_own * width, e->value_bytes, "joined vectors", &a->joined));
+    TRY(be->ops->alloc(be, max_own * width, e->value_bytes, "joined vectors' gradients", &d_joined));
+    a->d_joined = d_joined;
+    return DLRM_OK;
+}
+
 dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm_model_spec *spec, const dlrm_placement *place,
                                 const dlrm_config *cfg, int64_t max_batch, int64_t max_own, dlrm_embedding *e)
 {
@@ -11,6 +56,7 @@ dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->recv_at, "exchange", &e->recv_at));
     TRY(dlrm_tables_open(be, spec, place, c->rank, cfg, max_batch, &e->own));
     TRY(dlrm_replicated_open(be, spec, place, cfg, max_batch, max_own, &e->replicated));
+    TRY(open_join(be, e, max_own));
     TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors", &e->pooled));
     TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));
     e->received = e->pooled;
@@ -27,6 +73,12 @@ void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e)
     dlrm_replicated_close(be, &e->replicated);
     if (e->received != e->pooled) be->ops->release(be, &e->received);
     if (e->d_received != e->d_pooled) be->ops->release(be, &e->d_received);
+    be->ops->release(be, &e->join.joined);
+    be->ops->release(be, (void *)&e->join.d_joined);
+    dlrm_free(&e->join_parts);
+    dlrm_free(&e->join_vectors);
+    dlrm_free(&e->joined_part);
+    dlrm_free(&e->joined_input);
     be->ops->release(be, &e->pooled);
     be->ops->release(be, &e->d_pooled);
     dlrm_free(&e->send_at);
@@ -56,7 +108,40 @@ const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice)
     return NULL;
 }
 
-void dlrm_embedding_begin(dlrm_embedding *e, const int64_t *sample_at, int rank)
+/* The own samples' part of a slice's vectors. */
+static dlrm_vector_slot slot_of(const dlrm_embedding *e, int i)
+{
+    const dlrm_vector_part *part = &e->place->parts[i];
+    const dlrm_slice *s = &e->place->slices[part->slice];
+    const int64_t stride = e->place->width[s->owner], at = e->recv_at[s->owner] + part->column * (int64_t)e->value_bytes;
+    return (dlrm_vector_slot){.data = (char *)e->received + at, .stride = stride, .width = s->columns,
+                              .grad = (char *)e->d_received + at, .grad_stride = stride};
+}
+
+/* Offsets of the own samples' whole bags, where parts of them travel apart and are to be divided here; else NULL. */
+static const int64_t *whole_bags(const dlrm_embedding *e, int input, int stage, int64_t begin)
+{
+    for (int i = 0; i < e->own.shard.n_inputs; i++) {
+        if (e->place->parts[e->own.part[i]].input != input) continue;
+        const dlrm_shard_input *in = &e->own.shard.inputs[i];
+        return in->mean && in->undivided ? e->own.bags[stage][i].whole + begin : NULL;
+    }
+    return NULL;
+}
+
+static void begin_join(dlrm_embedding *e, int stage, int64_t begin, int64_t own)
+{
+    e->join.b = own;
+    for (int i = 0; i < e->join.n_parts; i++) {
+        const dlrm_vector_slot v = slot_of(e, e->joined_part[i]);
+        dlrm_join_part *p = &e->join_parts[i];
+        *p = (dlrm_join_part){.data = v.data, .grad = v.grad, .stride = v.stride, .grad_stride = v.grad_stride, .width = p->width,
+                              .column = p->column};
+    }
+    for (int v = 0; v < e->join.n_vectors; v++) e->join_vectors[v].whole = whole_bags(e, e->joined_input[v], stage, begin);
+}
+
+void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at, int rank)
 {
     const int64_t bytes = (int64_t)e->value_bytes, own = sample_at[rank + 1] - sample_at[rank];
     for (int p = 0; p < e->place->ranks; p++) {
@@ -64,6 +149,7 @@ void dlrm_embedding_begin(dlrm_embedding *e, const int64_t *sample_at, int rank)
         e->recv_at[p + 1] = e->recv_at[p] + own * e->place->width[p] * bytes;
     }
     dlrm_replicated_begin(&e->replicated, sample_at, rank, e->place->ranks);
+    begin_join(e, stage, sample_at[rank], own);
 }
 
 void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage)
@@ -80,6 +166,7 @@ int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x)
 
 int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int range, int stage)
 {
+    if (e->join.n_vectors) be->ops->join_backward(be, &e->join);
     int vectors = e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->d_received, e->recv_at, e->d_pooled, e->send_at);
     dlrm_replicated_exchange(be, &e->replicated, x, range, stage);
     return vectors;
@@ -94,16 +181,25 @@ void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x
     dlrm_replicated_update(be, &e->replicated, x, stage, rule, step);
 }
 
-void dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots)
+void dlrm_embedding_join(dlrm_backend *be, dlrm_embedding *e)
 {
+    if (e->join.n_vectors) be->ops->join_forward(be, &e->join);
+}
+
+int dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots)
+{
+    const int64_t bytes = (int64_t)e->value_bytes;
+    int n = 1, joined = 0, replicated = 0;
     for (int j = 0; j < e->spec->n_inputs; j++) {
-        const dlrm_vector_part *part = &e->place->parts[e->place->first_part[j]];
-        const dlrm_slice *s = &e->place->slices[part->slice];
-        if (s->owner == DLRM_EVERY_RANK) continue;
-        const int64_t stride = e->place->width[s->owner], at = e->recv_at[s->owner] + part->column * (int64_t)e->value_bytes;
-        slots[1 + j] = (dlrm_vector_slot){.data = (char *)e->received + at, .stride = stride, .width = s->columns,
-                                          .grad = (char *)e->d_received + at, .grad_stride = stride};
+        if (dlrm_placement_replicates(e->place, j)) {
+            slots[n++] = dlrm_replicated_slot(&e->replicated, replicated++); /* whose inputs are in the model's order */
+        } else if (joined < e->join.n_vectors && e->joined_input[joined] == j) {
+            const dlrm_join_vector *v = &e->join_vectors[joined++];
+            slots[n++] = (dlrm_vector_slot){.data = (char *)e->join.joined + v->column * bytes, .stride = e->join.width, .width = v->width,
+                                            .grad = (char *)e->join.d_joined + v->column * bytes, .grad_stride = e->join.width};
+        } else {
+            for (int i = e->place->first_part[j]; i < e->place->first_part[j + 1]; i++) slots[n++] = slot_of(e, i);
+        }
     }
-    for (int i = 0; i < e->replicated.tables.shard.n_inputs; i++)
-        slots[1 + e->place->parts[e->replicated.tables.part[i]].input] = dlrm_replicated_slot(&e->replicated, i);
+    return n;
 }

@@ -1,7 +1,8 @@
 /* The embeddings of all ranks as one rank sees them: its own slices of tables, and the exchange that turns "my slices'
  * vectors for all samples" into "all vectors for my samples", and gradients back. Both sides work in the layout that
- * travels: the lookup writes what is sent, the interaction reads what arrived (by slot offsets), so nothing is copied.
- * Replicated tables stand beside the exchange (replicated.h). */
+ * travels: the lookup writes what is sent, the interaction reads what arrived (by slot offsets), so nothing is copied. The parts
+ * of a vector that column slices give are slots side by side; where that will not do (interaction: dot; row slices, whose
+ * parts are added), they are put together first. Replicated tables stand beside the exchange (replicated.h). */
 #pragma once
 #include "model/replicated.h"
 
@@ -14,6 +15,12 @@ typedef struct dlrm_embedding {
     void *pooled;           /* [B, W own]: block by block what each rank needs */
     void *received;         /* from each rank p: [own samples, W_p]; with one rank it is `pooled` itself */
     void *d_received, *d_pooled; /* the same for gradients */
+    /* Vectors of tables that are cut, where the interaction must have them whole, or their parts are sums. */
+    dlrm_join_args join;    /* of the batch at hand */
+    dlrm_join_part *join_parts;     /* [join.n_parts] */
+    dlrm_join_vector *join_vectors; /* [join.n_vectors] */
+    int *joined_part;       /* [join.n_parts]: number in the placement */
+    int *joined_input;      /* [join.n_vectors]: number in the model */
     int64_t *send_at, *recv_at; /* [ranks+1], bytes */
 } dlrm_embedding;
 
@@ -27,15 +34,20 @@ void dlrm_embedding_bytes(const dlrm_embedding *e, const dlrm_optimizer_config *
 /* The values of a slice of the placement: NULL if this rank does not hold it. */
 const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice);
 
-/* Lays out the exchange for a batch. sample_at: [ranks+1] first sample of each rank. */
-void dlrm_embedding_begin(dlrm_embedding *e, const int64_t *sample_at, int rank);
+/* Lays out the exchange for the batch in a stage. sample_at: [ranks+1] first sample of each rank. */
+void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at, int rank);
 void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage);
 /* Tickets of the exchange; with one rank nothing moves. range: of the exchange, for the replicated tables' gradients. */
 int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x); /* pooled -> received */
 int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int range, int stage);
+/* Once the vectors have arrived. */
+void dlrm_embedding_join(dlrm_backend *be, dlrm_embedding *e);
 /* When the exchange of gradients has finished. stage: in which the batch's rows were sorted; step: from 1, for random
  * roundings. */
 void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t B, int stage, const dlrm_rule *rule,
                            int64_t step);
-/* Fills slots[1 … n_inputs]: where each input's vectors of the own samples lie, and their gradients go. */
-void dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots);
+/* Fills slots[1 …]: where each input's vectors of the own samples lie, whole or in parts, and their gradients go. Returns the
+ * number of slots, at most 1 + the placement's parts. */
+int dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots);
+/* Before anything is opened: elements of a sample's joined vectors. */
+int64_t dlrm_embedding_joined_width(const dlrm_model_spec *spec, const dlrm_placement *place);

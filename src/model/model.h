@@ -40,7 +40,8 @@ typedef struct dlrm_model {
     dlrm_reduce reduce;       /* the layout of sums over ranks, for losses */
     int64_t max_own;          /* samples of this rank, at most */
     void *x, *dx;             /* [max_own, interaction_width]: output of the interaction op and its gradient */
-    dlrm_vector_slot *slots;  /* [1 + n_inputs] */
+    int n_slots;
+    dlrm_vector_slot *slots;  /* [n_slots]: the bottom output, then the inputs' vectors or their parts */
     dlrm_stage stages[DLRM_STAGES];
     const dlrm_stage *at;     /* the batch at hand */
     const void *features;     /* [own, interaction_width]: input of the top MLP, after a forward pass */

@@ -34,18 +34,129 @@ static int64_t elements(const dlrm_slice *s)
 
 enum { NOBODY = -2 /* the owner of a slice that has none yet */ };
 
-/* Each table whole. */
+static int64_t table_elements(const dlrm_table *t)
+{
+    return t->rows * t->dim;
+}
+
+typedef enum how { REPLICATED, BY_ROWS, BY_COLUMNS } how;
+
+static how how_to_cut(const dlrm_placement_args *args, int ranks, const dlrm_table *t)
+{
+    if (ranks > 1 && table_elements(t) <= args->data_parallel) return REPLICATED;
+    if (ranks > 1 && args->row_slice >= 0 && table_elements(t) >= args->row_slice && t->rows >= ranks) return BY_ROWS;
+    return BY_COLUMNS;
+}
+
+static int column_slices(int64_t threshold, int ranks, const dlrm_table *t)
+{
+    int64_t n = 1;
+    while (threshold >= 0 && n < ranks && table_elements(t) > threshold * n) n *= 2;
+    if (n > ranks) n = ranks;
+    return (int)(n < t->dim ? n : t->dim);
+}
+
+static int largest_first(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* The threshold under which each rank gets a slice: one less than the table halved last (Merlin's rule). -1: no need. */
+static dlrm_status halving_threshold(const dlrm_model_spec *spec, const dlrm_placement_args *args, int ranks, int64_t *threshold)
+{
+    int64_t *sizes;
+    int n = 0;
+    *threshold = -1;
+    for (int t = 0; t < spec->n_tables; t++) {
+        if (how_to_cut(args, ranks, &spec->tables[t]) == BY_ROWS) return DLRM_OK; /* every rank has some of it */
+        n += how_to_cut(args, ranks, &spec->tables[t]) == BY_COLUMNS;
+    }
+    if (n == 0 || n >= ranks || args->whole_rows) return DLRM_OK;
+    TRY(dlrm_alloc(ranks, sizeof *sizes, "placement", &sizes));
+    n = 0;
+    for (int t = 0; t < spec->n_tables; t++)
+        if (how_to_cut(args, ranks, &spec->tables[t]) == BY_COLUMNS) sizes[n++] = table_elements(&spec->tables[t]);
+    for (; n < ranks; n++) {
+        qsort(sizes, (size_t)n, sizeof *sizes, largest_first);
+        *threshold = sizes[0] - 1;
+        sizes[0] /= 2;
+        sizes[n] = sizes[0];
+    }
+    dlrm_free(&sizes);
+    return DLRM_OK;
+}
+
+static void cut_rows(const dlrm_table *table, int t, dlrm_placement *p)
+{
+    for (int k = 0; k < p->ranks; k++)
+        p->slices[p->n_slices++] = (dlrm_slice){.table = t, .owner = (k + t) % p->ranks, .first_row = k, .row_step = p->ranks,
+                                                .rows = (table->rows - k + p->ranks - 1) / p->ranks, .columns = table->dim};
+}
+
+static void cut_columns(const dlrm_table *table, int t, int n, dlrm_placement *p)
+{
+    for (int k = 0, column = 0; k < n; k++) {
+        dlrm_slice *s = &p->slices[p->n_slices++];
+        *s = (dlrm_slice){.table = t, .owner = NOBODY, .row_step = 1, .rows = table->rows, .first_column = column,
+                          .columns = table->dim / n + (k < table->dim % n)};
+        column += s->columns;
+    }
+}
+
 static dlrm_status cut(const dlrm_model_spec *spec, const dlrm_placement_args *args, dlrm_placement *p)
 {
-    TRY(dlrm_alloc(spec->n_tables, sizeof *p->slices, "placement", &p->slices));
+    int64_t threshold = args->whole_rows ? -1 : args->column_slice, most = 0;
+    if (threshold < 0) TRY(halving_threshold(spec, args, p->ranks, &threshold));
+    for (int t = 0; t < spec->n_tables; t++)
+        most += how_to_cut(args, p->ranks, &spec->tables[t]) == BY_ROWS ? p->ranks : column_slices(threshold, p->ranks, &spec->tables[t]);
+    TRY(dlrm_alloc(most, sizeof *p->slices, "placement", &p->slices));
     for (int t = 0; t < spec->n_tables; t++) {
         const dlrm_table *table = &spec->tables[t];
-        dlrm_slice *whole = &p->slices[p->n_slices++];
-        *whole = (dlrm_slice){.table = t, .owner = NOBODY, .row_step = 1, .rows = table->rows, .columns = table->dim};
-        if (p->ranks > 1 && elements(whole) <= args->data_parallel) whole->owner = DLRM_EVERY_RANK;
+        switch (how_to_cut(args, p->ranks, table)) {
+        case REPLICATED:
+            cut_columns(table, t, 1, p);
+            p->slices[p->n_slices - 1].owner = DLRM_EVERY_RANK;
+            break;
+        case BY_ROWS: cut_rows(table, t, p); break;
+        case BY_COLUMNS: cut_columns(table, t, column_slices(threshold, p->ranks, table), p); break;
+        }
         p->first_slice[t + 1] = p->n_slices;
     }
     return DLRM_OK;
+}
+
+static int by_owner(const void *a, const void *b)
+{
+    return ((const dlrm_slice *)a)->owner - ((const dlrm_slice *)b)->owner;
+}
+
+/* Column slices in the order of their owners, and one where neighbours have the same. */
+static void merge(const dlrm_model_spec *spec, dlrm_placement *p)
+{
+    int n = 0, begin = 0;
+    for (int t = 0; t < spec->n_tables; t++) {
+        const int end = p->first_slice[t + 1], count = end - begin;
+        const bool columns = p->slices[begin].row_step == 1;
+        const int dim = spec->tables[t].dim;
+        int column = 0;
+        if (columns) qsort(p->slices + begin, (size_t)count, sizeof *p->slices, by_owner);
+        for (int k = 0; k < count; k++) {
+            dlrm_slice s = p->slices[begin + k];
+            if (columns) {
+                s.first_column = column;
+                s.columns = dim / count + (k < dim % count);
+                column += s.columns;
+            }
+            if (columns && k > 0 && p->slices[n - 1].owner == s.owner)
+                p->slices[n - 1].columns += s.columns;
+            else
+                p->slices[n++] = s;
+        }
+        begin = end;
+        p->first_slice[t + 1] = n;
+    }
+    p->n_slices = n;
 }
 
 /* The slices that have no owner yet. */
@@ -82,17 +193,25 @@ static void add_part(dlrm_placement *p, int input, int slice, int position)
     ++*(s->owner == DLRM_EVERY_RANK ? &p->replicated_inputs : &p->inputs[s->owner]);
 }
 
-static dlrm_status lay_out_parts(const dlrm_model_spec *spec, dlrm_placement *p)
+/* How many parts of a vector each slice gives. */
+static int positions(const dlrm_placement_args *args, const dlrm_placement *p, const dlrm_input *in)
+{
+    const bool by_rows = p->slices[p->first_slice[in->table]].row_step > 1;
+    return args->unpooled && by_rows && in->hotness > 1 ? in->hotness : 1;
+}
+
+static dlrm_status lay_out_parts(const dlrm_model_spec *spec, const dlrm_placement_args *args, dlrm_placement *p)
 {
     int64_t n = 0;
     for (int j = 0; j < spec->n_inputs; j++) {
         const int t = spec->inputs[j].table;
-        n += p->first_slice[t + 1] - p->first_slice[t];
+        n += (int64_t)(p->first_slice[t + 1] - p->first_slice[t]) * positions(args, p, &spec->inputs[j]);
     }
     TRY(dlrm_alloc(n, sizeof *p->parts, "placement", &p->parts));
     for (int j = 0; j < spec->n_inputs; j++) {
-        const int t = spec->inputs[j].table;
-        for (int k = p->first_slice[t]; k < p->first_slice[t + 1]; k++) add_part(p, j, k, DLRM_WHOLE_BAG);
+        const int t = spec->inputs[j].table, apart = positions(args, p, &spec->inputs[j]);
+        for (int i = 0; i < apart; i++)
+            for (int k = p->first_slice[t]; k < p->first_slice[t + 1]; k++) add_part(p, j, k, apart > 1 ? i : DLRM_WHOLE_BAG);
         p->first_part[j + 1] = p->n_parts;
     }
     return DLRM_OK;
@@ -120,8 +239,9 @@ dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placemen
     TRY(dlrm_alloc(ranks, sizeof *p->inputs, "placement", &p->inputs));
     TRY(cut(spec, args, p));
     TRY(deal_out(args, p));
+    merge(spec, p);
     count(p);
-    return lay_out_parts(spec, p);
+    return lay_out_parts(spec, args, p);
 }
 
 void dlrm_placement_clear(dlrm_placement *p)
@@ -148,6 +268,11 @@ bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank)
 bool dlrm_placement_replicates(const dlrm_placement *p, int input)
 {
     return p->slices[p->parts[p->first_part[input]].slice].owner == DLRM_EVERY_RANK;
+}
+
+bool dlrm_placement_adds(const dlrm_placement *p, int input)
+{
+    return p->slices[p->parts[p->first_part[input]].slice].row_step > 1;
 }
 
 int64_t dlrm_placement_received(const dlrm_placement *p)

@@ -38,12 +38,23 @@ typedef struct dlrm_placement {
     int64_t replicated_width, replicated_elements; /* the same of what lies on every rank */
 } dlrm_placement;
 
-/* Strategies place what is neither replicated nor cut by rows. basic: slice k on rank k mod ranks. memory_balanced
+/* Each table goes by the first rule that fits, with several ranks: replicated; cut by rows; cut by columns; whole. Column
+ * slices are as wide as each other, the first ones a column wider where that does not come out even; those of a table that
+ * come to lie on one rank are one slice. Without a threshold for columns, and fewer slices than ranks, the largest are halved
+ * until every rank has one, as far as there are columns.
+ * Strategies place what is neither replicated nor cut by rows. basic: slice k on rank k mod ranks. memory_balanced
  * (auto): by falling size, dealt out to and fro (0 … R-1, R-1 … 0). memory_optimized: by falling size, each to the rank
  * that holds least. */
 typedef struct dlrm_placement_args {
     dlrm_strategy strategy;
-    int64_t data_parallel; /* elements, -1: none. With several ranks, a table with at most so many is replicated */
+    /* elements, -1: none */
+    int64_t data_parallel; /* a table with at most so many is replicated */
+    int64_t row_slice;     /* one with at least so many, and a row for each rank, is cut by rows over all ranks */
+    int64_t column_slice;  /* a larger one is cut by columns into the least power of two of slices not above it, at most as
+                              many as ranks and columns */
+    bool whole_rows;       /* no column slices: the optimizer keeps one value for a whole row */
+    bool unpooled;         /* deterministic mode: of tables cut by rows, each id's row travels apart, and the receiver adds them in
+                              the order of the bag, as an owner of the whole table would */
 } dlrm_placement_args;
 
 dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placement_args *args, int ranks,
@@ -53,6 +64,8 @@ void dlrm_placement_clear(dlrm_placement *p);
 /* Does the rank need this input's ids of all samples? And those of its own samples? */
 bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank);
 bool dlrm_placement_replicates(const dlrm_placement *p, int input);
+/* Is the input's table cut by rows? Its vector is then the sum of its parts, else they stand side by side. */
+bool dlrm_placement_adds(const dlrm_placement *p, int input);
 /* Elements that a sample's rank receives for it, from all ranks together. */
 int64_t dlrm_placement_received(const dlrm_placement *p);
 /* "rank 3", "every rank", "8 row slices", "4 column slices": where a table lies. Returns buf. */

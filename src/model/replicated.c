@@ -98,9 +98,9 @@ void dlrm_replicated_close(dlrm_backend *be, dlrm_replicated *r)
 /* The bags from sample `begin` on. */
 static dlrm_bags bags_from(const dlrm_shard_input *in, const dlrm_bags *all, int64_t begin)
 {
-    if (all->offsets) return (dlrm_bags){all->ids, all->offsets + begin, all->count};
+    if (all->offsets) return (dlrm_bags){.ids = all->ids, .offsets = all->offsets + begin, .count = all->count};
     const int64_t before = begin * in->hotness;
-    return (dlrm_bags){all->ids + before, NULL, all->count - before};
+    return (dlrm_bags){.ids = all->ids + before, .count = all->count - before};
 }
 
 void dlrm_replicated_feed(dlrm_backend *be, dlrm_replicated *r, int stage, const dlrm_batch *batch, bool train)

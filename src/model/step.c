@@ -34,8 +34,8 @@ static void begin(dlrm_model *m, int stage)
 {
     m->at = &m->stages[stage];
     m->be->ops->slot_begin(m->be, stage);
-    dlrm_embedding_begin(&m->emb, m->at->sample_at, m->comm->rank);
-    dlrm_embedding_slots(&m->emb, m->slots);
+    dlrm_embedding_begin(&m->emb, stage, m->at->sample_at, m->comm->rank);
+    m->n_slots = dlrm_embedding_slots(&m->emb, m->slots);
     const void *bottom = m->bottom.n ? m->bottom.y[m->bottom.n - 1] : m->at->dense;
     int width = m->spec->bottom_width, pitch = dlrm_pitch(m->be, width);
     m->slots[0] = (dlrm_vector_slot){bottom, pitch, width, dlrm_mlp_output_gradient(&m->bottom), pitch};
@@ -44,7 +44,7 @@ static void begin(dlrm_model *m, int stage)
 static dlrm_interact_args interaction(dlrm_model *m)
 {
     return (dlrm_interact_args){.kind = m->spec->interaction, .wire = m->emb.own.shard.wire, .pool_stride = m->spec->pool_stride, .b = m->at->own,
-                                .n_slots = 1 + m->spec->n_inputs, .slots = m->slots, .out_width = m->spec->interaction_width,
+                                .n_slots = m->n_slots, .slots = m->slots, .out_width = m->spec->interaction_width,
                                 .out = m->x, .d_out = m->dx, .slot0_is_relu = m->bottom.n > 0};
 }
 
@@ -61,6 +61,7 @@ static void forward(dlrm_model *m, void (*lap)(dlrm_backend *, dlrm_phase))
     dlrm_mlp_forward(be, &m->bottom, &m->params, s->dense, s->own, &s->cut);
     lap(be, DLRM_PHASE_MLP);
     m->exchange.ops->finish(&m->exchange, vectors);
+    dlrm_embedding_join(be, &m->emb);
     lap(be, DLRM_PHASE_EXCHANGE);
     be->ops->interact_forward(be, &a);
     m->features = dlrm_cross_forward(be, &m->cross, &m->params, m->x, s->own, &s->cut);

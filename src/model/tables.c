@@ -38,11 +38,58 @@ static void open_part(dlrm_tables *t, int i)
 {
     const dlrm_vector_part *part = &t->place->parts[i];
     const dlrm_input *in = &t->spec->inputs[part->input];
+    const bool by_rows = t->place->slices[part->slice].row_step > 1, apart = part->position != DLRM_WHOLE_BAG;
     int table = 0;
     while (t->slice[table] != part->slice) table++;
     t->part[t->shard.n_inputs] = i;
-    t->shard.inputs[t->shard.n_inputs++] = (dlrm_shard_input){.table = table, .hotness = in->hotness, .variable = in->variable,
-                                                              .mean = in->combiner == DLRM_MEAN, .column = part->column};
+    t->shard.inputs[t->shard.n_inputs++] =
+        (dlrm_shard_input){.table = table, .hotness = apart ? 1 : in->hotness, .variable = in->variable || by_rows,
+                           .mean = in->combiner == DLRM_MEAN, .partial = by_rows, .undivided = apart, .column = part->column};
+}
+
+/* Lays the room for bags that are picked out out, or measures it (`at` NULL). */
+static int64_t lay_out_room(dlrm_tables *t, const dlrm_model_spec *spec, const dlrm_placement *place, int owner, int64_t max_batch, char *at)
+{
+    int64_t used = 0;
+    int k = 0;
+    for (int i = 0; i < place->n_parts; i++) {
+        const dlrm_vector_part *part = &place->parts[i];
+        const dlrm_input *in = &spec->inputs[part->input];
+        if (place->slices[part->slice].owner != owner) continue;
+        const int number = k++;
+        if (place->slices[part->slice].row_step == 1) continue;
+        const int64_t ids = max_batch * (part->position == DLRM_WHOLE_BAG ? in->hotness : 1);
+        for (int stage = 0; stage < DLRM_STAGES; stage++) {
+            if (at) t->offsets[stage][number] = (int64_t *)(at + used);
+            used += (max_batch + 1) * (int64_t)sizeof(int64_t);
+            if (at) t->ids[stage][number] = (uint32_t *)(at + used);
+            used += (ids + 1) / 2 * 2 * (int64_t)sizeof(uint32_t);
+        }
+        if (in->combiner != DLRM_MEAN || in->variable) continue;
+        if (at) t->whole[number] = (int64_t *)(at + used);
+        for (int64_t s = 0; at && s <= max_batch; s++) t->whole[number][s] = s * in->hotness;
+        used += (max_batch + 1) * (int64_t)sizeof(int64_t);
+    }
+    return used;
+}
+
+int64_t dlrm_tables_room(const dlrm_model_spec *spec, const dlrm_placement *place, int owner, int64_t max_batch)
+{
+    return lay_out_room(NULL, spec, place, owner, max_batch, NULL);
+}
+
+static dlrm_status open_room(dlrm_backend *be, dlrm_tables *t, int owner, int64_t max_batch)
+{
+    const int64_t bytes = lay_out_room(NULL, t->spec, t->place, owner, max_batch, NULL);
+    for (int k = 0; k < DLRM_STAGES; k++) {
+        TRY(dlrm_alloc(t->shard.n_inputs, sizeof *t->ids[k], "ids", &t->ids[k]));
+        TRY(dlrm_alloc(t->shard.n_inputs, sizeof *t->offsets[k], "ids", &t->offsets[k]));
+    }
+    TRY(dlrm_alloc(t->shard.n_inputs, sizeof *t->whole, "ids", &t->whole));
+    if (bytes == 0) return DLRM_OK;
+    TRY(dlrm_alloc(bytes, 1, "ids of row slices", &t->room));
+    lay_out_room(t, t->spec, t->place, owner, max_batch, t->room);
+    return be->ops->pin(be, t->room, (size_t)bytes);
 }
 
 dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,
@@ -65,6 +112,7 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
         if (place->slices[k].owner == owner) TRY(open_slice(be, t, k, &cfg->optimizer.embedding));
     for (int i = 0; i < place->n_parts; i++)
         if (place->slices[place->parts[i].slice].owner == owner) open_part(t, i);
+    TRY(open_room(be, t, owner, max_batch));
     return be->ops->shard_open(be, &t->shard);
 }
 
@@ -80,7 +128,14 @@ void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t)
     dlrm_free(&s->inputs);
     dlrm_free(&t->slice);
     dlrm_free(&t->part);
-    for (int k = 0; k < DLRM_STAGES; k++) dlrm_free(&t->bags[k]);
+    for (int k = 0; k < DLRM_STAGES; k++) {
+        dlrm_free(&t->bags[k]);
+        dlrm_free(&t->ids[k]);
+        dlrm_free(&t->offsets[k]);
+    }
+    dlrm_free(&t->whole);
+    if (t->room) be->ops->unpin(be, t->room);
+    dlrm_free(&t->room);
 }
 
 void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed)
@@ -106,10 +161,40 @@ void dlrm_tables_bytes(const dlrm_tables *t, const dlrm_optimizer_config *opt, i
     }
 }
 
+/* Of each bag (or its id at one position) the ids that are rows of the slice. */
+static int64_t pick_out(const dlrm_slice *s, const dlrm_input *in, int position, const dlrm_ids *from, uint32_t *ids, int64_t *offsets)
+{
+    const uint32_t first = (uint32_t)s->first_row, step = (uint32_t)s->row_step;
+    int64_t n = 0;
+    for (int64_t sample = 0; sample < from->samples; sample++) {
+        int64_t at = from->offsets ? from->offsets[sample] : sample * in->hotness;
+        int64_t end = from->offsets ? from->offsets[sample + 1] : at + in->hotness;
+        offsets[sample] = n;
+        if (position != DLRM_WHOLE_BAG) {
+            at += position;
+            end = at < end ? at + 1 : at;
+        }
+        for (; at < end; at++) {
+            const uint32_t row = from->ids[at] / step;
+            if (from->ids[at] - row * step == first) ids[n++] = row;
+        }
+    }
+    offsets[from->samples] = n;
+    return n;
+}
+
 void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs)
 {
     for (int i = 0; i < t->shard.n_inputs; i++) {
-        const dlrm_ids *ids = &inputs[t->place->parts[t->part[i]].input];
-        t->bags[stage][i] = (dlrm_bags){ids->ids, ids->offsets, ids->count};
+        const dlrm_vector_part *part = &t->place->parts[t->part[i]];
+        const dlrm_input *in = &t->spec->inputs[part->input];
+        const dlrm_ids *from = &inputs[part->input];
+        dlrm_bags *to = &t->bags[stage][i];
+        *to = (dlrm_bags){.ids = from->ids, .offsets = from->offsets, .count = from->count};
+        if (!t->ids[stage][i]) continue;
+        to->count = pick_out(&t->place->slices[part->slice], in, part->position, from, t->ids[stage][i], t->offsets[stage][i]);
+        to->ids = t->ids[stage][i];
+        to->offsets = t->offsets[stage][i];
+        if (in->combiner == DLRM_MEAN) to->whole = in->variable ? from->offsets : t->whole[i];
     }
 }

@@ -12,6 +12,11 @@ typedef struct dlrm_tables {
     dlrm_shard shard;
     int *slice, *part;              /* numbers in the placement of the shard's tables and inputs */
     dlrm_bags *bags[DLRM_STAGES];   /* [shard inputs] of the batch in each stage */
+    /* Of slices by rows: the bags of the ids that lie here, made from the batch's, as rows of the slice. */
+    uint32_t **ids[DLRM_STAGES];    /* [shard inputs]; NULL: bags are the batch's own */
+    int64_t **offsets[DLRM_STAGES];
+    int64_t **whole;                /* [shard inputs] offsets of whole bags of fixed length; NULL: not needed */
+    void *room;                     /* what those three point into */
 } dlrm_tables;
 
 /* Memory for the weights and the optimizer's state, as the config says. max_batch: samples that the shard's ops will see, at most. */
@@ -22,5 +27,7 @@ void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t);
 void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed);
 /* Bytes of weights and of state. */
 void dlrm_tables_bytes(const dlrm_tables *t, const dlrm_optimizer_config *opt, int64_t *weights, int64_t *state);
-/* Notes where a batch's ids are, for its way into a stage. */
+/* Notes where a batch's ids are, for its way into a stage, and picks out those of slices by rows. */
 void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs);
+/* Bytes of what is picked out, of all stages, for a rank's slices. */
+int64_t dlrm_tables_room(const dlrm_model_spec *spec, const dlrm_placement *place, int owner, int64_t max_batch);

@@ -76,7 +76,10 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     TRY(open_data(s));
     s->batch = min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
-    const dlrm_placement_args place = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold};
+    const dlrm_placement_args place = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
+                                        .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
+                                        .whole_rows = cfg->optimizer.embedding.name == DLRM_ROWWISE_ADAGRAD,
+                                        .unpooled = cfg->train.deterministic};
     TRY(dlrm_placement_make(&s->spec, &place, s->comm->ranks, &s->place));
     const int J = s->spec.n_inputs, R = s->comm->ranks;
     TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
@@ -144,10 +147,15 @@ static dlrm_status open_model(dlrm_session *s)
     const int64_t max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch;
     dlrm_backend_args args = {.threads = s->threads, .pinned = cfg->train.deterministic, .max_width = widest(&s->spec),
                               .max_leaves = cfg->train.deterministic ? (int)cfg->train.deterministic_chunks : 1,
-                              .max_slots = 1 + s->spec.n_inputs, .max_vector = widest_vector(&s->spec),
+                              .max_slots = 1 + s->place.n_parts, .max_vector = widest_vector(&s->spec),
                               .precision = cfg->train.precision, .device = s->device, .max_batch = max_batch,
                               .dense_features = s->spec.dense_features, .seed = (uint64_t)cfg->train.seed};
     TRY(dlrm_device_open(&args, &s->be));
+    for (int i = 0; i < s->place.n_parts; i++)
+        if (s->place.parts[i].position != DLRM_WHOLE_BAG && dlrm_config_exchange_dtype(cfg) != DLRM_FP32)
+            return dlrm_config_fail(cfg, "parallel.row_slice_threshold", "with train.deterministic and several ids a sample the rows of table %s "
+                                    "travel as they are, which needs train.exchange_dtype: fp32, found %s",
+                                    s->spec.tables[s->spec.inputs[s->place.parts[i].input].table].name, dlrm_dtype_text(dlrm_config_exchange_dtype(cfg)));
     TRY(dlrm_model_open(cfg, &s->spec, &s->place, &s->be, s->comm, max_batch, &s->model));
     return cfg->checkpoint.init_from || s->from.folder[0] ? DLRM_OK : dlrm_model_init(&s->model);
 }

@@ -83,8 +83,10 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
         if (nodes > 1) floats += m->mlp_elements * nodes;
     }
     for (int i = 0; i < s->place.n_parts; i++)
-        if (s->place.slices[s->place.parts[i].slice].owner == rank) ids += m->inputs[s->place.parts[i].input].hotness;
-    return floats * 4 + vectors * exchange_bytes(s) + B * ids * 2 * 8 +
+        if (s->place.slices[s->place.parts[i].slice].owner == rank)
+            ids += s->place.parts[i].position == DLRM_WHOLE_BAG ? m->inputs[s->place.parts[i].input].hotness : 1;
+    vectors += 2 * own * dlrm_embedding_joined_width(m, &s->place);
+    return floats * 4 + vectors * exchange_bytes(s) + B * ids * 2 * 8 + dlrm_tables_room(m, &s->place, rank, B) +
            (s->place.replicated_tables ? replicated_bytes(s, rank, B, own, sums) : 0);
 }
 

@@ -34,12 +34,13 @@ typedef struct embedding_case {
     } inputs[MOST_INPUTS];
     ids data;
     const char *why;
+    bool partial; /* bags are parts of longer ones; every other mean is not to be divided by the lookup */
 } embedding_case;
 
 static const embedding_case cases[] = {
-    {1, 1, 1, 1, {{1, 1}}, {{0, 1, false, false}}, UNIFORM, "smallest"},
-    {1, 64, 1, 1, {{1, 16}}, {{0, 3, true, true}}, UNIFORM, "one row; batch 1 in room for 64"},
-    {7, 7, 1, 1, {{100, 17}}, {{0, 1, false, false}}, UNIFORM, "odd width: the scalar tail"},
+    {1, 1, 1, 1, {{1, 1}}, {{0, 1, false, false}}, UNIFORM, "smallest", false},
+    {1, 64, 1, 1, {{1, 16}}, {{0, 3, true, true}}, UNIFORM, "one row; batch 1 in room for 64", false},
+    {7, 7, 1, 1, {{100, 17}}, {{0, 1, false, false}}, UNIFORM, "odd width: the scalar tail", false},
     {5,
      9,
      2,
@@ -47,7 +48,7 @@ static const embedding_case cases[] = {
      {{9, 3}, {4, 8}},
      {{0, 2, false, false}, {1, 1, false, true}, {0, 4, true, false}},
      UNIFORM,
-     "a shared table"},
+     "a shared table", false},
     {40,
      40,
      3,
@@ -55,8 +56,8 @@ static const embedding_case cases[] = {
      {{50, 4}, {1000, 64}, {3, 1}},
      {{0, 6, true, true}, {1, 10, true, false}, {2, 3, false, true}, {1, 5, true, true}},
      UNIFORM,
-     "empty bags, means, widths"},
-    {0, 4, 1, 1, {{10, 8}}, {{0, 2, false, false}}, UNIFORM, "no sample"},
+     "empty bags, means, widths", false},
+    {0, 4, 1, 1, {{10, 8}}, {{0, 2, false, false}}, UNIFORM, "no sample", false},
     {64,
      64,
      1,
@@ -64,7 +65,7 @@ static const embedding_case cases[] = {
      {{10, 16}},
      {{0, 8, true, false}},
      HOT_ROW,
-     "all bags hit one row; sums of more than a block of 256"},
+     "all bags hit one row; sums of more than a block of 256", false},
     {512,
      512,
      1,
@@ -72,8 +73,8 @@ static const embedding_case cases[] = {
      {{30, 8}},
      {{0, 5, false, false}, {0, 3, true, true}},
      HOT_ROW,
-     "one row through several pieces of 2048"},
-    {300, 300, 2, 2, {{20, 128}, {7, 36}}, {{0, 10, false, true}, {1, 9, true, false}}, FEW, "three rows, long runs"},
+     "one row through several pieces of 2048", false},
+    {300, 300, 2, 2, {{20, 128}, {7, 36}}, {{0, 10, false, true}, {1, 9, true, false}}, FEW, "three rows, long runs", false},
     {270,
      300,
      2,
@@ -81,10 +82,10 @@ static const embedding_case cases[] = {
      {{2000, 128}, {31, 36}},
      {{0, 100, false, false}, {1, 1, false, true}, {1, 27, true, true}},
      UNIFORM,
-     "bags of very different lengths"},
-    {2048, 2048, 1, 1, {{5000, 4}}, {{0, 1, false, false}}, UNIFORM, "exactly one piece"},
-    {2049, 3000, 1, 1, {{300, 5}}, {{0, 1, false, false}}, UNIFORM, "one pair more than a piece; runs across its end"},
-    {100, 128, 1, 1, {{(1 << 17) + 1, 1}}, {{0, 4, false, false}}, EDGES, "first and last row of many"},
+     "bags of very different lengths", false},
+    {2048, 2048, 1, 1, {{5000, 4}}, {{0, 1, false, false}}, UNIFORM, "exactly one piece", false},
+    {2049, 3000, 1, 1, {{300, 5}}, {{0, 1, false, false}}, UNIFORM, "one pair more than a piece; runs across its end", false},
+    {100, 128, 1, 1, {{(1 << 17) + 1, 1}}, {{0, 4, false, false}}, EDGES, "first and last row of many", false},
     {33,
      33,
      5,
@@ -92,8 +93,17 @@ static const embedding_case cases[] = {
      {{12, 4}, {1, 16}, {40000, 2}, {2, 4}, {129, 12}},
      {{4, 1, false, false}, {3, 1, false, false}, {2, 1, false, false}, {1, 1, false, false}, {0, 1, false, false}},
      UNIFORM,
-     "inputs not in the order of the tables"},
-    {16, 16, 2, 1, {{5, 4}, {6, 4}}, {{1, 2, true, false}}, UNIFORM, "a table without inputs"},
+     "inputs not in the order of the tables", false},
+    {16, 16, 2, 1, {{5, 4}, {6, 4}}, {{1, 2, true, false}}, UNIFORM, "a table without inputs", false},
+    {40,
+     64,
+     3,
+     4,
+     {{50, 4}, {1000, 64}, {3, 3}},
+     {{0, 6, true, true}, {1, 10, true, false}, {2, 3, true, true}, {1, 1, true, true}},
+     UNIFORM,
+     "parts of bags",
+     true},
 };
 enum { SHAPES = sizeof cases / sizeof *cases };
 
@@ -147,7 +157,7 @@ static void *take(arena *a, int64_t n, size_t size)
 static void arena_open(harness *h, const embedding_case *c, int batches, arena *a)
 {
     size_t bytes = 4096 + (size_t)c->B * (DENSE + 1) * sizeof(float);
-    for (int j = 0; j < c->n_inputs; j++) bytes += (size_t)((c->B + 1) * (c->inputs[j].hotness + 1)) * sizeof(int64_t);
+    for (int j = 0; j < c->n_inputs; j++) bytes += (size_t)((c->B + 1) * (c->inputs[j].hotness + 2)) * sizeof(int64_t) + 192;
     *a = (arena){.bytes = bytes * (size_t)batches};
     a->block = h_host(h, (int64_t)a->bytes, 1);
     if (h_backend(h)->ops->pin(h_backend(h), a->block, a->bytes) != DLRM_OK) h_fail(h, "pin: %s", dlrm_error_message());
@@ -172,7 +182,14 @@ static dlrm_bags make_bags(harness *h, const embedding_case *c, int j, arena *a)
         offsets[s + 1] = offsets[s] + (c->inputs[j].variable ? h_integer(h, hotness + 1) : hotness);
         for (int64_t i = offsets[s]; i < offsets[s + 1]; i++) list[i] = (uint32_t)draw_id(h, c->data, rows);
     }
-    return (dlrm_bags){.ids = list, .offsets = c->inputs[j].variable ? offsets : NULL, .count = offsets[c->B]};
+    dlrm_bags bags = {.ids = list, .offsets = c->inputs[j].variable ? offsets : NULL, .count = offsets[c->B]};
+    if (c->partial && c->inputs[j].mean) {
+        int64_t *whole = take(a, c->B + 1, sizeof *whole);
+        whole[0] = 0;
+        for (int64_t s = 0; s < c->B; s++) whole[s + 1] = whole[s] + offsets[s + 1] - offsets[s] + h_integer(h, 3);
+        bags.whole = whole;
+    }
+    return bags;
 }
 
 static void make_batch(harness *h, const embedding_case *c, arena *a, batch *x)
@@ -217,7 +234,9 @@ static void keep_copy(harness *h, const embedding_case *c, batch *x, double **de
         int64_t *offsets = from.offsets ? h_host(h, c->B + 1, sizeof *offsets) : NULL;
         if (from.count) memcpy(list, from.ids, (size_t)from.count * sizeof *list);
         if (offsets) memcpy(offsets, from.offsets, (size_t)(c->B + 1) * sizeof *offsets);
-        x->bags[j] = (dlrm_bags){list, offsets, from.count};
+        int64_t *whole = from.whole ? h_host(h, c->B + 1, sizeof *whole) : NULL;
+        if (whole) memcpy(whole, from.whole, (size_t)(c->B + 1) * sizeof *whole);
+        x->bags[j] = (dlrm_bags){.ids = list, .offsets = offsets, .count = from.count, .whole = whole};
     }
 }
 
@@ -256,6 +275,8 @@ static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rul
                                               .hotness = c->inputs[j].hotness,
                                               .variable = c->inputs[j].variable,
                                               .mean = c->inputs[j].mean,
+                                              .partial = c->partial,
+                                              .undivided = c->partial && j % 2 == 0,
                                               .column = (int)shard->width};
         shard->width += c->tables[c->inputs[j].table].dim;
     }

@@ -175,7 +175,7 @@ static dlrm_shard_input inputs[] = {{.table = 0, .hotness = 2, .column = 0},
 static const dlrm_shard shard = {.n_tables = 2, .n_inputs = 3, .tables = tables, .inputs = inputs, .width = WIDTH};
 static const uint32_t ids0[] = {0, 0, 5, 1, 2, 0, 1, 1}, ids1[] = {3, 0, 3, 1}, ids2[] = {0, 1, 1, 4, 0};
 static const int64_t offsets2[] = {0, 3, 3, 4, 5};
-static const dlrm_bags bags[] = {{ids0, NULL, 8}, {ids1, NULL, 4}, {ids2, offsets2, 5}};
+static const dlrm_bags bags[] = {{.ids = ids0, .count = 8}, {.ids = ids1, .count = 4}, {.ids = ids2, .offsets = offsets2, .count = 5}};
 static double lookup_c[BAGS * WIDTH];
 
 static double lookup(const double *p)

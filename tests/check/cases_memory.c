@@ -81,7 +81,7 @@ static void check_feed(harness *h)
     dlrm_shard_input inputs[] = {{.hotness = 1}, {.hotness = 2, .variable = true, .column = DIM}};
     dlrm_shard shard = {
         .n_tables = 1, .n_inputs = 2, .tables = &table, .inputs = inputs, .width = 2 * DIM, .max_batch = B};
-    const dlrm_bags bags[] = {{ids, NULL, 3}, {bag_ids, offsets, 4}};
+    const dlrm_bags bags[] = {{.ids = ids, .count = 3}, {.ids = bag_ids, .offsets = offsets, .count = 4}};
     dlrm_bags to_bags[2];
     double *exact = h_doubles(h, B * DENSE);
     for (int i = 0; i < B * (DENSE + 1); i++) memory[i] = (float)(i % 2);

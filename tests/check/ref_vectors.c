@@ -129,6 +129,12 @@ static window bag(const dlrm_shard_input *in, const dlrm_bags *bags, int64_t s)
     return (window){s * in->hotness, (s + 1) * in->hotness};
 }
 
+/* What a mean divides by. */
+static int64_t divisor(const dlrm_bags *bags, int64_t s, window k)
+{
+    return bags->whole ? bags->whole[s + 1] - bags->whole[s] : k.end - k.begin;
+}
+
 void ref_lookup(const dlrm_shard *shard, const double *const *weight, int64_t B, const dlrm_bags *bags, double *pooled,
                 double *tol)
 {
@@ -139,7 +145,7 @@ void ref_lookup(const dlrm_shard *shard, const double *const *weight, int64_t B,
             window k = bag(in, &bags[j], s);
             int64_t n = k.end - k.begin;
             for (int d = 0; d < dim; d++) {
-                double sum = 0, magnitude = 0, by = in->mean && n > 0 ? (double)n : 1;
+                double sum = 0, magnitude = 0, by = in->mean && !in->undivided && n > 0 ? (double)divisor(&bags[j], s, k) : 1;
                 for (int64_t i = k.begin; i < k.end; i++) {
                     double v = weight[in->table][(int64_t)bags[j].ids[i] * dim + d] / by;
                     sum += v;
@@ -148,7 +154,7 @@ void ref_lookup(const dlrm_shard *shard, const double *const *weight, int64_t B,
                 pooled[s * shard->width + in->column + d] = sum;
                 if (tol)
                     tol[s * shard->width + in->column + d] =
-                        n <= 1 ? 0 : ref_bound(n + (in->mean ? 2 : 0), 0, magnitude, sum);
+                        n <= 1 && by == 1 ? 0 : ref_bound(n + (in->mean ? 2 : 0), 0, magnitude, sum);
             }
         }
 }
@@ -162,7 +168,7 @@ void ref_table_gradient(const dlrm_shard *shard, int t, int64_t B, const dlrm_ba
             const dlrm_shard_input *in = &shard->inputs[j];
             if (in->table != t) continue;
             window k = bag(in, &bags[j], s);
-            double by = in->mean ? (double)(k.end - k.begin) : 1;
+            double by = in->mean ? (double)divisor(&bags[j], s, k) : 1;
             for (int64_t i = k.begin; i < k.end; i++) {
                 int64_t row = bags[j].ids[i];
                 touched[row]++;

@@ -22,6 +22,9 @@ import launch  # noqa: E402
 FORCED = {  # all tables, or those below the size of the middle one
     "replicated": ["parallel.data_parallel_threshold=1000000000"],
     "some_replicated": ["parallel.data_parallel_threshold=MIDDLE"],
+    "rows": ["parallel.row_slice_threshold=0"],
+    "columns": ["parallel.column_slice_threshold=1"],
+    "mixed": ["parallel.data_parallel_threshold=SMALLEST", "parallel.row_slice_threshold=LARGEST", "parallel.column_slice_threshold=8"],
 }
 
 
@@ -48,7 +51,11 @@ class Runner:
 
     def forced(self, placement):
         sizes = sorted(v.size for k, v in self.case.under("init/").items() if k.startswith("table"))
-        return [o.replace("MIDDLE", str(sizes[len(sizes) // 2])) for o in FORCED[placement]]
+        for name, size in (("SMALLEST", sizes[0]), ("MIDDLE", sizes[len(sizes) // 2]), ("LARGEST", sizes[-1])):
+            words = [o.replace(name, str(size)) for o in (words if name != "SMALLEST" else FORCED[placement])]
+        if self.case.info["optimizer"]["embedding"]["type"].startswith("rowwise"):  # no column slices
+            words = [o for o in words if "column" not in o]
+        return words
 
     def check(self, result):
         bad, worst = as_run.check(self.case, result.path + ".jsonl", result.path)

@@ -62,7 +62,9 @@ class Work(fixture.RunTest):
         # Together the ranks do the work once.
         self.assertEqual(sum(e["samples"] for e in end["per_rank"]), end["samples"])
         self.assertEqual(start["steps"], end["steps"])
-        self.assertEqual(sum(s["tables"] for s in start["per_rank"]), start["model"]["tables"] - start["replicated_tables"])
+        whole = len([owner for owner in start["table_owner"] if owner is not None and owner >= 0])
+        self.assertGreaterEqual(sum(s["tables"] for s in start["per_rank"]), whole)
+        self.assertEqual(len([owner for owner in start["table_owner"] if owner == -1]), start["replicated_tables"])
         self.assertEqual(sum(e["table_bytes"] for e in end["per_rank"]),
                          4 * (start["model"]["embedding_parameters"] + (ranks - 1) * start["replicated_parameters"]))
         return start, end
@@ -109,11 +111,23 @@ class Work(fixture.RunTest):
             self.compare(3, "train.epochs=2", "log.every_steps=0", "parallel.data_parallel_threshold=150", *more)
 
     def test_more_ranks_than_tables(self):
-        """The fourth rank holds nothing and still does its samples."""
+        """The largest tables are halved until every rank has some; where rows must stay whole, the fourth rank holds nothing and still
+        does its samples."""
         self.make_data()
         _, end = self.compare(4, "train.epochs=2", "log.every_steps=0")
+        self.assertGreater(min(r["table_bytes"] for r in end["per_rank"]), 0)
+        _, end = self.compare(4, "train.epochs=2", "log.every_steps=0", "optimizer.embedding.name=rowwise_adagrad")
         self.assertEqual(end["per_rank"][3]["table_bytes"], 0)
         self.assertGreater(end["per_rank"][3]["samples"], 0)
+
+    def test_slices(self):
+        """Rows and columns of tables on several ranks, and all kinds of placement at once."""
+        self.write("config.yaml", SYNTHETIC)
+        for ranks, rows, columns, more in ((2, "1e5", "null", []), (3, "0", "null", []), (4, "null", "2e5", []), (2, "null", "1", []),
+                                           (3, "6e5", "1e5", ["parallel.data_parallel_threshold=8000"]),
+                                           (2, "0", "null", ["train.deterministic=true", "model.tables.1.combiner=mean"])):
+            with self.subTest(ranks=ranks, rows=rows, columns=columns):
+                self.compare(ranks, "parallel.row_slice_threshold=" + rows, "parallel.column_slice_threshold=" + columns, *more)
 
     def test_too_large(self):
         """What cannot fit is known before anything is taken, and which tables it is; --check shows how much."""

@@ -22,7 +22,7 @@ static void make(shapes *m, int n, const int64_t (*shape)[2])
     }
 }
 
-static const dlrm_placement_args plain = {.strategy = DLRM_BASIC, .data_parallel = -1};
+static const dlrm_placement_args plain = {.strategy = DLRM_BASIC, .data_parallel = -1, .row_slice = -1, .column_slice = -1};
 
 /* What holds of every placement: each element has one owner or is everywhere; parts fill the pooled rows without gaps, and
  * each input's parts have its columns; the counts are right. */
@@ -143,11 +143,149 @@ static void test_replicated(void **state)
     dlrm_placement_clear(&p);
 }
 
+static void assert_columns(const dlrm_placement *p, int table, int n, const int *columns)
+{
+    assert_int_equal(p->first_slice[table + 1] - p->first_slice[table], n);
+    for (int k = 0; k < n; k++) assert_int_equal(p->slices[p->first_slice[table] + k].columns, columns[k]);
+}
+
+static void test_columns(void **state)
+{
+    (void)state;
+    shapes m;
+    dlrm_placement p;
+    dlrm_placement_args args = plain;
+    make(&m, 3, (const int64_t[][2]){{10, 10}, {1, 8}, {100, 1}});
+    args.column_slice = 30; /* 100: 4 slices of at most 30; 8: whole; a table of one column stays whole */
+    place(&m, &args, 5, &p);
+    assert_columns(&p, 0, 4, (const int[]){3, 3, 2, 2});
+    assert_columns(&p, 1, 1, (const int[]){8});
+    assert_columns(&p, 2, 1, (const int[]){1});
+    dlrm_placement_clear(&p);
+    place(&m, &args, 3, &p); /* at most as many as ranks */
+    assert_columns(&p, 0, 3, (const int[]){4, 3, 3});
+    dlrm_placement_clear(&p);
+    args.column_slice = 100; /* not above it */
+    place(&m, &args, 3, &p);
+    assert_columns(&p, 0, 1, (const int[]){10});
+    dlrm_placement_clear(&p);
+    /* 4 + 2 slices to and fro over 3 ranks: 0 1 2 2 1 0, so that slices meet again */
+    make(&m, 2, (const int64_t[][2]){{10, 16}, {9, 16}});
+    args = (dlrm_placement_args){.strategy = DLRM_MEMORY_BALANCED, .data_parallel = -1, .row_slice = -1, .column_slice = 80};
+    place(&m, &args, 4, &p);
+    assert_columns(&p, 0, 2, (const int[]){8, 8});
+    dlrm_placement_clear(&p);
+    args.column_slice = 40; /* 4 slices of each over 2 ranks: at most 2, which meet nobody */
+    place(&m, &args, 2, &p);
+    assert_columns(&p, 0, 2, (const int[]){8, 8});
+    dlrm_placement_clear(&p);
+    make(&m, 1, (const int64_t[][2]){{10, 12}});
+    args.strategy = DLRM_BASIC;
+    args.column_slice = 1;
+    args.whole_rows = true;
+    place(&m, &args, 4, &p);
+    assert_int_equal(p.n_slices, 1);
+    dlrm_placement_clear(&p);
+}
+
+static void test_slices_meet(void **state)
+{
+    (void)state;
+    shapes m;
+    dlrm_placement p;
+    make(&m, 2, (const int64_t[][2]){{1, 7}, {10, 16}});
+    dlrm_placement_args args = plain; /* basic: 0 | 1 2 0 1 of 3 ranks can have at most 3 slices: 1 2 0 */
+    args.column_slice = 60;
+    place(&m, &args, 3, &p);
+    assert_columns(&p, 1, 3, (const int[]){6, 5, 5});
+    assert_int_equal(p.slices[1].owner, 0);
+    dlrm_placement_clear(&p);
+    /* to and fro, 4 ranks: table 1's slices on 0 1 2 3, table 0's on 3 2: none meet; of 2 ranks with 2 tables of 2: 0 1 1 0 */
+    args.strategy = DLRM_MEMORY_OPTIMIZED;
+    make(&m, 2, (const int64_t[][2]){{100, 2}, {10, 16}}); /* 200 whole on rank 0; 80 + 80 both on rank 1: one slice again */
+    args.column_slice = 200;
+    place(&m, &args, 2, &p);
+    assert_int_equal(p.n_slices, 2);
+    args.column_slice = 100; /* 100 + 100 | 80 + 80 */
+    dlrm_placement_clear(&p);
+    make(&m, 2, (const int64_t[][2]){{1000, 1}, {10, 16}});
+    place(&m, &args, 2, &p);
+    assert_int_equal(p.n_slices, 2);
+    assert_int_equal(p.slices[1].columns, 16);
+    assert_int_equal(p.slices[1].owner, 1);
+    dlrm_placement_clear(&p);
+}
+
+static void test_halving(void **state)
+{
+    (void)state;
+    shapes m;
+    dlrm_placement p;
+    make(&m, 2, (const int64_t[][2]){{100, 16}, {50, 16}});
+    for (int ranks = 1; ranks <= 24; ranks++)
+        for (int s = DLRM_BASIC; s <= DLRM_MEMORY_OPTIMIZED; s++) {
+            dlrm_placement_args args = plain;
+            args.strategy = (dlrm_strategy)s;
+            place(&m, &args, ranks, &p);
+            for (int r = 0; r < ranks; r++)
+                if (p.elements[r] == 0) fail_msg("%d ranks, strategy %d: rank %d has no work", ranks, s, r);
+            if (ranks <= 2) assert_int_equal(p.n_slices, 2);
+            dlrm_placement_clear(&p);
+        }
+    make(&m, 1, (const int64_t[][2]){{100, 2}}); /* no more columns than that */
+    place(&m, &plain, 3, &p);
+    assert_int_equal(p.n_slices, 2);
+    dlrm_placement_clear(&p);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    shapes m;
+    dlrm_placement p;
+    make(&m, 3, (const int64_t[][2]){{100, 4}, {7, 200}, {80, 1}});
+    dlrm_placement_args args = plain;
+    args.row_slice = 400;
+    place(&m, &args, 7, &p);
+    assert_int_equal(p.first_slice[1], 7);
+    assert_int_equal(p.first_slice[2], 14);
+    for (int64_t row = 0; row < 100; row++) {
+        const dlrm_slice *s = &p.slices[row % 7];
+        assert_int_equal(s->first_row, row % 7);
+        assert_int_equal(s->owner, row % 7);
+        assert_true(row / 7 < s->rows);
+    }
+    assert_int_equal(p.slices[7].owner, 1); /* the second table's row 0: not with the first one's */
+    assert_true(dlrm_placement_adds(&p, 0) && !dlrm_placement_adds(&p, 2));
+    assert_int_equal(p.n_parts, 15);
+    dlrm_placement_clear(&p);
+    place(&m, &args, 8, &p); /* a rank without a row would not see the bags */
+    assert_int_equal(p.slices[8].row_step, 1);
+    dlrm_placement_clear(&p);
+    args.data_parallel = 400; /* goes first */
+    args.column_slice = 10;   /* comes last */
+    place(&m, &args, 2, &p);
+    assert_int_equal(p.slices[0].owner, DLRM_EVERY_RANK);
+    assert_int_equal(p.slices[1].row_step, 2);
+    dlrm_placement_clear(&p);
+    m.inputs[1].hotness = 5; /* unpooled: each position of a bag apart */
+    args.unpooled = true;
+    place(&m, &args, 2, &p);
+    assert_int_equal(p.first_part[2] - p.first_part[1], 10);
+    assert_int_equal(p.parts[p.first_part[1] + 3].position, 1);
+    assert_int_equal(p.width[0], 1000);
+    dlrm_placement_clear(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_strategies, no_blocks_left),
         cmocka_unit_test_teardown(test_replicated, no_blocks_left),
+        cmocka_unit_test_teardown(test_columns, no_blocks_left),
+        cmocka_unit_test_teardown(test_slices_meet, no_blocks_left),
+        cmocka_unit_test_teardown(test_halving, no_blocks_left),
+        cmocka_unit_test_teardown(test_rows, no_blocks_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

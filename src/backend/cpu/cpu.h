@@ -26,6 +26,8 @@ void cpu_cross_forward(dlrm_backend *, const dlrm_cross_forward_args *);
 void cpu_cross_backward(dlrm_backend *, const dlrm_cross_backward_args *);
 void cpu_interact_forward(dlrm_backend *, const dlrm_interact_args *);
 void cpu_interact_backward(dlrm_backend *, const dlrm_interact_args *);
+void cpu_join_forward(dlrm_backend *, const dlrm_join_args *);
+void cpu_join_backward(dlrm_backend *, const dlrm_join_args *);
 void cpu_loss(dlrm_backend *, const dlrm_loss_args *);
 dlrm_status cpu_shard_open(dlrm_backend *, dlrm_shard *);
 void cpu_shard_close(dlrm_backend *, dlrm_shard *);

@@ -86,6 +86,12 @@ static int64_t bag_begin(const dlrm_bags *b, const dlrm_shard_input *in, int64_t
     return b->offsets ? b->offsets[sample] : sample * in->hotness;
 }
 
+/* Ids of the bag that a mean is over. */
+static int64_t whole_length(const dlrm_bags *b, int64_t sample, int64_t length)
+{
+    return b->whole ? b->whole[sample + 1] - b->whole[sample] : length;
+}
+
 /* --- lookup --- */
 
 DLRM_HOT static void add_scaled_f32(float *into, const float *row, float by, int dim)
@@ -142,7 +148,8 @@ static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, 
             memset(out, 0, (size_t)dim * wire_bytes);
             continue;
         }
-        if (n == 1 && type == wire) {
+        const int64_t whole = in->mean && !in->undivided ? whole_length(bags, s, n) : 1;
+        if (n == 1 && whole == 1 && type == wire) {
             memcpy(out, weight + bags->ids[i] * row_bytes, row_bytes);
             continue;
         }
@@ -151,7 +158,7 @@ static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, 
             if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
             add_scaled(type, v, weight + bags->ids[i] * row_bytes, 1, dim);
         }
-        if (in->mean && n > 1) scale_row(v, 1.0f / (float)n, dim);
+        if (whole > 1) scale_row(v, 1.0f / (float)whole, dim);
         dlrm_narrow(wire, v, dim, out);
     }
 }
@@ -238,7 +245,7 @@ static const float *row_gradient(const dlrm_update_args *a, const table_work *w,
         const dlrm_shard_input *in = &a->shard->inputs[j];
         const char *g = (const char *)a->d_pooled + (size_t)(s * a->shard->width + in->column) * dlrm_dtype_bytes(wire);
         int64_t n = bag_begin(&a->bags[j], in, s + 1) - bag_begin(&a->bags[j], in, s);
-        float by = in->mean ? 1.0f / (float)n : 1.0f;
+        float by = in->mean ? 1.0f / (float)whole_length(&a->bags[j], s, n) : 1.0f;
         if (end - i == 1 && by == 1.0f && wire == DLRM_FP32) return (const float *)g;
         if ((at - i) % SUM_BLOCK == 0) memset(into, 0, (size_t)dim * sizeof *into);
         add_scaled(wire, into, g, by, dim);
