@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "model/placement_cost.h"
 
 typedef struct item {
+    double seconds; /* with strategy auto; else 0 */
     int64_t elements;
     int slice;
 } item;
@@ -13,6 +15,7 @@ typedef struct item {
 static int larger_first(const void *a, const void *b)
 {
     const item *x = a, *y = b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? 1 : -1;
     if (x->elements != y->elements) return x->elements < y->elements ? 1 : -1;
     return x->slice - y->slice;
 }
@@ -21,7 +24,7 @@ static int least_loaded(const dlrm_placement *p)
 {
     int best = 0;
     for (int r = 1; r < p->ranks; r++)
-        if (p->elements[r] < p->elements[best]) best = r;
+        if (p->seconds[r] < p->seconds[best] || (p->seconds[r] == p->seconds[best] && p->elements[r] < p->elements[best])) best = r;
     return best;
 }
 
@@ -160,23 +163,26 @@ static void merge(const dlrm_model_spec *spec, dlrm_placement *p)
 }
 
 /* The slices that have no owner yet. */
-static dlrm_status deal_out(const dlrm_placement_args *args, dlrm_placement *p)
+static dlrm_status deal_out(const dlrm_placement_args *args, const dlrm_table_load *loads, dlrm_placement *p)
 {
+    const bool by_cost = args->strategy == DLRM_STRATEGY_AUTO;
     item *order;
     int n = 0;
     const int ranks = p->ranks;
     TRY(dlrm_alloc(p->n_slices, sizeof *order, "placement", &order));
     for (int k = 0; k < p->n_slices; k++)
-        if (p->slices[k].owner == NOBODY) order[n++] = (item){elements(&p->slices[k]), k};
+        if (p->slices[k].owner == NOBODY)
+            order[n++] = (item){by_cost ? dlrm_slice_seconds(args, loads, ranks, &p->slices[k]) : 0, elements(&p->slices[k]), k};
     if (args->strategy != DLRM_BASIC) qsort(order, (size_t)n, sizeof *order, larger_first);
     for (int i = 0; i < n; i++) {
         int r = i % ranks;
-        if (args->strategy == DLRM_MEMORY_OPTIMIZED)
+        if (args->strategy == DLRM_MEMORY_OPTIMIZED || by_cost)
             r = least_loaded(p);
         else if (args->strategy != DLRM_BASIC && i / ranks % 2 == 1)
             r = ranks - 1 - r;
         p->slices[order[i].slice].owner = r;
         p->elements[r] += order[i].elements;
+        p->seconds[r] += order[i].seconds;
     }
     dlrm_free(&order);
     return DLRM_OK;
@@ -228,7 +234,8 @@ static void count(dlrm_placement *p)
     }
 }
 
-dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placement_args *args, int ranks, dlrm_placement *p)
+dlrm_status dlrm_placement_deal(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks,
+                                dlrm_placement *p)
 {
     *p = (dlrm_placement){.ranks = ranks};
     TRY(dlrm_alloc(spec->n_tables + 1, sizeof *p->first_slice, "placement", &p->first_slice));
@@ -237,11 +244,27 @@ dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placemen
     TRY(dlrm_alloc(ranks, sizeof *p->elements, "placement", &p->elements));
     TRY(dlrm_alloc(ranks, sizeof *p->tables, "placement", &p->tables));
     TRY(dlrm_alloc(ranks, sizeof *p->inputs, "placement", &p->inputs));
+    TRY(dlrm_alloc(ranks, sizeof *p->seconds, "placement", &p->seconds));
     TRY(cut(spec, args, p));
-    TRY(deal_out(args, p));
+    TRY(deal_out(args, loads, p));
     merge(spec, p);
     count(p);
     return lay_out_parts(spec, args, p);
+}
+
+dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placement_args *args, int ranks, dlrm_placement *p)
+{
+    dlrm_placement_args chosen = *args;
+    dlrm_table_load *loads = NULL;
+    dlrm_status st;
+    *p = (dlrm_placement){.ranks = ranks};
+    TRY_TO(done, st, dlrm_placement_loads(spec, &loads));
+    if (args->strategy == DLRM_STRATEGY_AUTO) TRY_TO(done, st, dlrm_placement_choose(spec, args, loads, ranks, &chosen));
+    TRY_TO(done, st, dlrm_placement_deal(spec, &chosen, loads, ranks, p));
+    if (args->work.batch) dlrm_placement_seconds(args, loads, p, p->seconds);
+done:
+    dlrm_free(&loads);
+    return st;
 }
 
 void dlrm_placement_clear(dlrm_placement *p)
@@ -254,6 +277,7 @@ void dlrm_placement_clear(dlrm_placement *p)
     dlrm_free(&p->elements);
     dlrm_free(&p->tables);
     dlrm_free(&p->inputs);
+    dlrm_free(&p->seconds);
 }
 
 bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank)

@@ -34,6 +34,7 @@ typedef struct dlrm_placement {
     int64_t *width;         /* [ranks]: row width of the pooled matrix of a rank's own slices */
     int64_t *elements;      /* [ranks]: table elements that it owns */
     int *tables, *inputs;   /* [ranks]: slices and parts that it owns */
+    double *seconds;        /* [ranks]: of a step, that the cost model expects its tables to take */
     int replicated_tables, replicated_inputs;
     int64_t replicated_width, replicated_elements; /* the same of what lies on every rank */
 } dlrm_placement;
@@ -42,9 +43,16 @@ typedef struct dlrm_placement {
  * slices are as wide as each other, the first ones a column wider where that does not come out even; those of a table that
  * come to lie on one rank are one slice. Without a threshold for columns, and fewer slices than ranks, the largest are halved
  * until every rank has one, as far as there are columns.
- * Strategies place what is neither replicated nor cut by rows. basic: slice k on rank k mod ranks. memory_balanced
- * (auto): by falling size, dealt out to and fro (0 … R-1, R-1 … 0). memory_optimized: by falling size, each to the rank
- * that holds least. */
+ * Strategies place what is neither replicated nor cut by rows. basic: slice k on rank k mod ranks. memory_balanced: by
+ * falling size, dealt out to and fro (0 … R-1, R-1 … 0). memory_optimized: by falling size, each to the rank that holds
+ * least. auto: what the cost model (placement_cost.h) expects to be fastest, with thresholds of its own where none are given. */
+typedef struct dlrm_placement_work {
+    int64_t batch;
+    int value_bytes, table_bytes; /* of an element: of a vector as it travels, of a table */
+    int states;                   /* fp32 values of optimizer state for an element */
+    double memory_rate, network_rate; /* bytes/s of a rank */
+} dlrm_placement_work;
+
 typedef struct dlrm_placement_args {
     dlrm_strategy strategy;
     /* elements, -1: none */
@@ -53,6 +61,7 @@ typedef struct dlrm_placement_args {
     int64_t column_slice;  /* a larger one is cut by columns into the least power of two of slices not above it, at most as
                               many as ranks and columns */
     bool whole_rows;       /* no column slices: the optimizer keeps one value for a whole row */
+    dlrm_placement_work work; /* for auto */
     bool unpooled;         /* deterministic mode: of tables cut by rows, each id's row travels apart, and the receiver adds them in
                               the order of the bag, as an owner of the whole table would */
 } dlrm_placement_args;

@@ -16,6 +16,18 @@ static dlrm_status check_cpu(const dlrm_config *cfg)
     return DLRM_OK;
 }
 
+void dlrm_device_rates(const dlrm_config *cfg, double *memory, double *network)
+{
+#ifdef DLRM_CUDA
+    const bool gpu = cfg->device != DLRM_DEVICE_CPU;
+#else
+    const bool gpu = false;
+    (void)cfg;
+#endif
+    *memory = gpu ? 3.9e12 : 10e9;
+    *network = gpu ? 350e9 : 5e9;
+}
+
 #ifdef DLRM_CUDA
 /* This rank's GPU is the one of its number on the host; *device -1: this host has none. */
 static dlrm_status choose_gpu(const dlrm_config *cfg, dlrm_comm *comm, int *device)

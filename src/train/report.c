@@ -78,8 +78,8 @@ static dlrm_status start_event(dlrm_report *r)
     for (int p = 0; p < s->comm->ranks; p++) {
         dlrm_work w;
         TRY(dlrm_work_of(s, p, &w));
-        json_array_append_new(ranks, json_pack("{s:i,s:i,s:i,s:I,s:I,s:I,s:I,s:I,s:I}", "rank", p, "tables", w.tables, "inputs",
-                                               w.inputs, "samples", (json_int_t)w.samples, "table_bytes", (json_int_t)w.table_bytes,
+        json_array_append_new(ranks, json_pack("{s:i,s:i,s:i,s:o,s:I,s:I,s:I,s:I,s:I,s:I}", "rank", p, "tables", w.tables, "inputs",
+                                               w.inputs, "tables_ms", number(w.tables_ms), "samples", (json_int_t)w.samples, "table_bytes", (json_int_t)w.table_bytes,
                                                "state_bytes", (json_int_t)w.state_bytes, "memory_bytes", (json_int_t)w.memory_bytes,
                                                "file_bytes", (json_int_t)w.file_bytes, "sent_bytes_per_step", (json_int_t)w.sent_bytes));
     }

@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/load.h"
+#include "model/optimizer.h"
 #include "model/weights.h"
 #include "train/device.h"
 #include "train/memory.h"
@@ -54,6 +56,20 @@ static dlrm_status open_data(dlrm_session *s)
     return DLRM_OK;
 }
 
+static dlrm_status make_placement(dlrm_session *s)
+{
+    const dlrm_config *cfg = &s->cfg;
+    const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
+    dlrm_placement_args a = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
+                             .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
+                             .whole_rows = dlrm_optimizer_rowwise(opt), .unpooled = cfg->train.deterministic,
+                             .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg)),
+                                      .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
+                                      .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt)}};
+    dlrm_device_rates(cfg, &a.work.memory_rate, &a.work.network_rate);
+    return dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);
+}
+
 /* Which inputs' ids each rank needs, and of which those of its own samples alone: of replicated tables, unless updates must see
  * the whole batch. */
 static void choose_inputs(dlrm_session *s)
@@ -76,11 +92,7 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     TRY(open_data(s));
     s->batch = min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
-    const dlrm_placement_args place = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
-                                        .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
-                                        .whole_rows = cfg->optimizer.embedding.name == DLRM_ROWWISE_ADAGRAD,
-                                        .unpooled = cfg->train.deterministic};
-    TRY(dlrm_placement_make(&s->spec, &place, s->comm->ranks, &s->place));
+    TRY(make_placement(s));
     const int J = s->spec.n_inputs, R = s->comm->ranks;
     TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
     TRY(dlrm_alloc(J, sizeof *s->own_only, "inputs held", &s->own_only));

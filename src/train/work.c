@@ -132,7 +132,8 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     int64_t d_width, n_values;
     dlrm_reduce reduce = {0}, sums = {0};
     dlrm_status st;
-    *w = (dlrm_work){.tables = s->place.tables[rank], .inputs = s->place.inputs[rank], .samples = run_samples(s, rank)};
+    *w = (dlrm_work){.tables = s->place.tables[rank], .inputs = s->place.inputs[rank], .tables_ms = 1e3 * s->place.seconds[rank],
+                     .samples = run_samples(s, rank)};
     for (int k = 0; k < s->place.n_slices; k++) {
         const dlrm_slice *slice = &s->place.slices[k];
         if (slice->owner != rank && slice->owner != DLRM_EVERY_RANK) continue;

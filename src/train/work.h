@@ -5,6 +5,7 @@
 
 typedef struct dlrm_work {
     int tables, inputs;
+    double tables_ms;     /* of a step: what the cost model expects lookup, exchange and update to take */
     int64_t samples;      /* of the whole run */
     int64_t table_bytes;  /* embedding weights */
     int64_t state_bytes;  /* optimizer state of tables and MLPs */

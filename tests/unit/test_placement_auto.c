@@ -1,0 +1,126 @@
+/* strategy: auto, on Merlin's synthetic models (configs/synthetic), whose tables and sizes are recomputed here. */
+#include "config_fixture.h"
+
+#include "model/placement.h"
+
+static const struct {
+    const char *name;
+    int tables;
+    double gib;
+} models[] = {{"tiny", 55, 4.2},     {"small", 107, 26.3},      {"medium", 311, 206.2},      {"large", 612, 773.8},
+              {"jumbo", 1022, 3109.5}, {"colossal", 2002, 22327.4}, {"criteo", 26, 1.2}};
+enum { MODELS = sizeof models / sizeof *models };
+static const dlrm_strategy strategies[] = {DLRM_BASIC, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED};
+
+typedef struct opened {
+    dlrm_config cfg;
+    dlrm_model_spec spec;
+    dlrm_placement_args args;
+} opened;
+
+static void open_model(const char *name, opened *o)
+{
+    char path[400];
+    snprintf(path, sizeof path, "%s/configs/synthetic/%s.yaml", SOURCE_ROOT, name);
+    assert_taken(dlrm_config_load(path, 0, NULL, &o->cfg));
+    assert_taken(dlrm_model_spec_resolve(&o->cfg, NULL, &o->spec));
+    o->args = (dlrm_placement_args){.data_parallel = -1, .row_slice = -1, .column_slice = -1,
+                                    .work = {.batch = o->cfg.train.batch_size, .value_bytes = 2, .table_bytes = 4, .states = 1,
+                                             .memory_rate = 3.9e12, .network_rate = 350e9}};
+}
+
+static void close_model(opened *o)
+{
+    dlrm_model_spec_clear(&o->spec);
+    dlrm_config_clear(&o->cfg);
+}
+
+static double slowest(opened *o, dlrm_strategy strategy, int ranks, int64_t *most_elements)
+{
+    dlrm_placement p;
+    double seconds = 0;
+    o->args.strategy = strategy;
+    assert_taken(dlrm_placement_make(&o->spec, &o->args, ranks, &p));
+    *most_elements = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (p.seconds[r] > seconds) seconds = p.seconds[r];
+        if (p.elements[r] + p.replicated_elements > *most_elements) *most_elements = p.elements[r] + p.replicated_elements;
+    }
+    dlrm_placement_clear(&p);
+    return seconds;
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < MODELS; i++) {
+        opened o;
+        open_model(models[i].name, &o);
+        assert_int_equal(o.spec.n_tables, models[i].tables);
+        const double gib = (double)o.spec.table_elements * 4 / (1 << 30);
+        if (gib < models[i].gib - 0.05 || gib > models[i].gib + 0.05) fail_msg("%s: %.3f GiB", models[i].name, gib);
+        close_model(&o);
+    }
+}
+
+/* Never behind a strategy by more than 3 %, and on some number of ranks ahead where lookups are uneven (one of the
+ * inputs of some tables lists many ids), without a rank that holds much more than the fullest of those dealt out by memory. */
+static void test_against_strategies(void **state)
+{
+    (void)state;
+    static const int ranks[] = {1, 2, 8, 16, 128};
+    for (int i = 0; i < MODELS; i++) {
+        bool ahead = false;
+        for (int k = 0; k < 5; k++) {
+            opened o;
+            int64_t most, held, most_by_memory = 0;
+            open_model(models[i].name, &o);
+            const double mine = slowest(&o, DLRM_STRATEGY_AUTO, ranks[k], &most);
+            double best = 1e9;
+            assert_true(mine > 0);
+            for (int s = 0; s < 3; s++) {
+                const double other = slowest(&o, strategies[s], ranks[k], &held);
+                if (strategies[s] != DLRM_BASIC && held > most_by_memory) most_by_memory = held;
+                if (mine > 1.03 * other) fail_msg("%s, %d ranks: auto %g s, strategy %d %g s", models[i].name, ranks[k], mine, s, other);
+                if (other < best) best = other;
+            }
+            ahead |= ranks[k] > 1 && mine < 0.98 * best;
+            if ((double)most > 1.1 * (double)most_by_memory + 1)
+                fail_msg("%s, %d ranks: a rank holds %lld elements, by memory %lld", models[i].name, ranks[k], (long long)most,
+                         (long long)most_by_memory);
+            close_model(&o);
+        }
+        if (!ahead && i < MODELS - 1) fail_msg("%s: auto is never ahead of the strategies", models[i].name);
+    }
+}
+
+/* Thresholds that are given stay. */
+static void test_given(void **state)
+{
+    (void)state;
+    opened o;
+    dlrm_placement p;
+    open_model("tiny", &o);
+    o.args.data_parallel = 80000;
+    o.args.row_slice = 400000000;
+    o.args.column_slice = 1 << 24;
+    assert_taken(dlrm_placement_make(&o.spec, &o.args, 4, &p));
+    for (int t = 0; t < o.spec.n_tables; t++) {
+        const int64_t n = o.spec.tables[t].rows * o.spec.tables[t].dim;
+        const dlrm_slice *s = &p.slices[p.first_slice[t]];
+        assert_int_equal(s->owner == DLRM_EVERY_RANK, n <= 80000);
+        assert_int_equal(s->row_step, n >= 400000000 ? 4 : 1);
+    }
+    dlrm_placement_clear(&p);
+    close_model(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(test_sizes, no_blocks_left),
+        cmocka_unit_test_teardown(test_against_strategies, no_blocks_left),
+        cmocka_unit_test_teardown(test_given, no_blocks_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
