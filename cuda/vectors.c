@@ -11,7 +11,7 @@ typedef struct shard_work {
     void *sorted_memory[DLRM_SORTED];
     dlrm_cuda_sorted sorted[DLRM_SORTED];
     uint32_t **ids[DLRM_STAGES]; /* [n_inputs] */
-    int64_t **offsets[DLRM_STAGES]; /* [n_inputs]; NULL where hotness is fixed */
+    int64_t **offsets[DLRM_STAGES], **whole[DLRM_STAGES]; /* [n_inputs]; NULL where hotness is fixed, or bags are whole */
     dlrm_cuda_bags *bags; /* [n_inputs] host scratch */
 } shard_work;
 
