@@ -35,6 +35,23 @@ int dlrm_cuda_devices(char *why, size_t bytes)
     return 0;
 }
 
+/* A layer of width 1 gives fp32, as logits are; what would read it as activations is refused. */
+static dlrm_status check_narrow(const dlrm_config *cfg)
+{
+    const char *type = dlrm_dtype_text(cfg->train.precision);
+    const dlrm_int_list *stacks[] = {&cfg->model.bottom_mlp, &cfg->model.top_mlp};
+    for (int k = 0; k < 2; k++)
+        for (int l = 0; l < stacks[k]->n - k; l++) /* the last of top is the logit */
+            if (stacks[k]->v[l] == 1)
+                return dlrm_config_fail(cfg, k ? "model.top_mlp" : "model.bottom_mlp", "layer %d is 1 wide, whose output would be fp32 and "
+                                        "not %s; expected at least 2, or precision fp32 or tf32", l, type);
+    if (cfg->model.top_mlp.n == 0)
+        return dlrm_config_fail(cfg, "model.top_mlp", "found no layers, whose logits would be rounded to %s; expected at least one", type);
+    if (cfg->model.interaction == DLRM_DCN && cfg->model.cross_rank == 1)
+        return dlrm_config_fail(cfg, "model.cross.rank", "is 1, whose products would be fp32 and not %s; expected at least 2", type);
+    return DLRM_OK;
+}
+
 dlrm_status dlrm_cuda_check(const dlrm_config *cfg, int device)
 {
     struct cudaDeviceProp p;
@@ -48,11 +65,7 @@ dlrm_status dlrm_cuda_check(const dlrm_config *cfg, int device)
                                 cfg->train.precision == DLRM_BF16 ? "bf16" : "tf32", device, p.name);
     if (cfg->optimizer.dense.name == DLRM_ROWWISE_ADAGRAD)
         return dlrm_config_fail(cfg, "optimizer.dense.name", "is rowwise_adagrad, which is for tables; on a GPU expected sgd, adagrad or adam");
-    if (cfg->model.top_mlp.n == 0 && cfg->train.precision == DLRM_BF16)
-        return dlrm_config_fail(cfg, "model.top_mlp", "found no layers, whose logits would be rounded to bf16; expected at least one");
-    if (cfg->model.interaction == DLRM_DCN && cfg->model.cross_rank == 1 && (cfg->train.precision == DLRM_BF16 || cfg->train.precision == DLRM_FP16))
-        return dlrm_config_fail(cfg, "model.cross.rank", "is 1, whose products would be fp32 and not %s; expected at least 2",
-                                dlrm_dtype_text(cfg->train.precision));
+    if (cfg->train.precision == DLRM_BF16 || cfg->train.precision == DLRM_FP16) TRY(check_narrow(cfg));
     return DLRM_OK;
 }
 
@@ -270,6 +283,47 @@ static void cuda_fill(dlrm_backend *be, float *p, int64_t n, float value)
     cuda_must(cuda_of(be), dlrm_cuda_fill(p, n, value, cuda_of(be)->compute.stream), "fill");
 }
 
+/* --- loss scaling --- */
+
+static void find_nonfinite(const cuda_impl *c, const void *p, dlrm_dtype type, int64_t n)
+{
+    cuda_must(c, dlrm_cuda_find_nonfinite(p, type, n, &c->step->found, c->compute.stream), "looking for an overflow");
+}
+
+static void cuda_find_overflow(dlrm_backend *be, const dlrm_overflow_args *a)
+{
+    const cuda_impl *c = cuda_of(be);
+    for (int k = 0; k < 2; k++) find_nonfinite(c, a->part[k].p, a->type, a->part[k].n);
+    cuda_must(c, dlrm_cuda_raise_flag(c->step, a->flag, c->compute.stream), "looking for an overflow");
+}
+
+static void cuda_settle_scale(dlrm_backend *be, const dlrm_settle_args *a)
+{
+    const cuda_impl *c = cuda_of(be);
+    find_nonfinite(c, a->g, DLRM_FP32, a->n);
+    cuda_must(c, dlrm_cuda_settle_scale(c->step, a, c->compute.stream), "the loss scale");
+}
+
+static void cuda_scale_set(dlrm_backend *be, const dlrm_scale *s)
+{
+    const cuda_impl *c = cuda_of(be);
+    dlrm_cuda_step step;
+    cuda_download(be, &step, c->step, sizeof step);
+    step.loss_scale = s->scale;
+    step.unscale = 1 / s->scale;
+    step.good = s->good;
+    step.skipped = s->skipped;
+    step.skip = step.found = 0;
+    cuda_upload(be, c->step, &step, sizeof step);
+}
+
+static void cuda_scale_get(dlrm_backend *be, dlrm_scale *s)
+{
+    dlrm_cuda_step step;
+    cuda_download(be, &step, cuda_of(be)->step, sizeof step);
+    *s = (dlrm_scale){.scale = step.loss_scale, .good = step.good, .skipped = step.skipped};
+}
+
 /* --- opening and closing --- */
 
 static void cuda_close(dlrm_backend *be)
@@ -328,6 +382,10 @@ static const dlrm_backend_ops cuda_ops = {
     .weights_open = cuda_weights_open,
     .weights_changed = cuda_weights_changed,
     .dense_update = cuda_dense_update,
+    .find_overflow = cuda_find_overflow,
+    .settle_scale = cuda_settle_scale,
+    .scale_set = cuda_scale_set,
+    .scale_get = cuda_scale_get,
     .table_init = cuda_table_init,
     .fill = cuda_fill,
     .lap = cuda_lap,

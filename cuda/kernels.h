@@ -117,6 +117,9 @@ typedef struct dlrm_cuda_step {
     float loss_scale;    /* d_logits are multiplied by it; 1 without loss scaling */
     float unscale;       /* gradients are multiplied by it before an update: 1/loss_scale */
     int32_t skip;        /* not 0: updates change nothing */
+    int32_t found;       /* not 0: an element that is not finite */
+    int32_t good;        /* as in dlrm_scale */
+    int64_t skipped;
 } dlrm_cuda_step;
 
 /* One read and one write per touched row. d_pooled [B, W] of dtype `type`. name, momentum: as in step->embedding, to
@@ -211,6 +214,11 @@ cudaError_t dlrm_cuda_tree_sum(float *parts, int64_t stride, int64_t n, int n_pa
                                cudaStream_t stream);
 /* *found = 1 if any of n elements is infinite or NaN, else unchanged. */
 cudaError_t dlrm_cuda_find_nonfinite(const void *p, dlrm_dtype type, int64_t n, int32_t *found, cudaStream_t stream);
+
+/* One thread each; see dlrm_overflow_args and dlrm_settle_args, after step->found was set by the above, which they reset.
+ * The first also makes updates count again, with the scale that the loss had. */
+cudaError_t dlrm_cuda_raise_flag(dlrm_cuda_step *step, float *flag, cudaStream_t stream);
+cudaError_t dlrm_cuda_settle_scale(dlrm_cuda_step *step, const dlrm_settle_args *a, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

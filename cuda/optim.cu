@@ -242,3 +242,52 @@ cudaError_t dlrm_cuda_find_nonfinite(const void *p, dlrm_dtype type, int64_t n, 
               (nonfinite_kernel<T><<<blocks_for(n, 8 * THREADS), THREADS, 0, stream>>>((const T *)p, n, found)));
     return cudaGetLastError();
 }
+
+__global__ void raise_kernel(dlrm_cuda_step *step, float *flag)
+{
+    *flag = step->found ? INFINITY : 0;
+    step->found = 0;
+    step->skip = 0;
+    step->unscale = 1 / step->loss_scale;
+}
+
+cudaError_t dlrm_cuda_raise_flag(dlrm_cuda_step *step, float *flag, cudaStream_t stream)
+{
+    raise_kernel<<<1, 1, 0, stream>>>(step, flag);
+    return cudaGetLastError();
+}
+
+/* As dlrm_optimizer_rule (model/optimizer.c), for update t. */
+__device__ static void correct_bias(dlrm_rule *r, double beta1, double beta2, double t, bool sparse)
+{
+    if (r->name != DLRM_ADAM) return;
+    const double c1 = 1 - pow(beta1, t), c2 = 1 - pow(beta2, t);
+    r->adam_rate = (float)(sparse ? r->lr * sqrt(c2) / c1 : r->lr / c1);
+    r->adam_root = (float)(sparse ? 1 : 1 / sqrt(c2));
+}
+
+__global__ void settle_kernel(dlrm_cuda_step *step, const dlrm_settle_args a)
+{
+    const float least = 0x1p-24f, most = 0x1p100f; /* far from where a run ends; so that 1/scale stays a number */
+    step->skip = step->found;
+    step->found = 0;
+    if (step->skip) {
+        step->skipped++;
+        step->good = 0;
+        if (step->loss_scale > least) step->loss_scale /= 2;
+        return;
+    }
+    if (++step->good == DLRM_GOOD_STEPS) {
+        step->good = 0;
+        if (step->loss_scale < most) step->loss_scale *= 2;
+    }
+    const double t = (double)(step->step - (uint64_t)step->skipped);
+    correct_bias(&step->dense, a.dense_betas[0], a.dense_betas[1], t, false);
+    correct_bias(&step->embedding, a.embedding_betas[0], a.embedding_betas[1], t, true);
+}
+
+cudaError_t dlrm_cuda_settle_scale(dlrm_cuda_step *step, const dlrm_settle_args *a, cudaStream_t stream)
+{
+    settle_kernel<<<1, 1, 0, stream>>>(step, *a);
+    return cudaGetLastError();
+}

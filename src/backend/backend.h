@@ -230,6 +230,37 @@ typedef struct dlrm_update_args {
     int slot;             /* that sort filled */
 } dlrm_update_args;
 
+/* Loss scaling, for activations of few exponents: a step's d_logits are multiplied by a power of two, and gradients divided
+ * by it as they are applied, which changes no result where nothing overflows. A step whose gradients are not all finite
+ * updates nothing: skipped. The decision, the scale and Adam's bias corrections, which count updates that were made, are the
+ * backend's, so that the host need not wait for a step's end. Scale 1: off; the ops below are not used then. CPU: always. */
+typedef struct dlrm_scale {
+    float scale;     /* of the next step */
+    int good;        /* steps since it last changed, or one was skipped */
+    int64_t skipped; /* steps so far */
+} dlrm_scale;
+/* After a skipped step half of it, after so many good ones in a row twice. */
+enum { DLRM_FIRST_SCALE = 65536, DLRM_GOOD_STEPS = 2000 };
+
+/* Vectors' gradients, before they are sent and summed. */
+typedef struct dlrm_overflow_args {
+    dlrm_dtype type;
+    struct {
+        const void *p;
+        int64_t n;
+    } part[2];
+    float *flag; /* = 0, or infinity if any element is infinite or NaN; it is summed over ranks as a gradient */
+} dlrm_overflow_args;
+
+/* Before the updates of a step, with the summed gradients and the flag among them: the same on all ranks. Decides whether it
+ * is skipped, and the next scale; sets Adam's adam_rate and adam_root of the step's rules (dense as torch.optim.Adam,
+ * embedding as SparseAdam) from lr, the betas, and the number of updates: step number less steps skipped. */
+typedef struct dlrm_settle_args {
+    const float *g; /* [n] */
+    int64_t n;
+    double dense_betas[2], embedding_betas[2];
+} dlrm_settle_args;
+
 /* The update of tables whose gradients have been summed already, as those of replicated tables are over ranks. */
 typedef struct dlrm_rows_update_args {
     dlrm_shard *shard;
@@ -313,6 +344,10 @@ typedef struct dlrm_backend_ops {
     dlrm_status (*weights_open)(dlrm_backend *, int64_t n, float **weights);
     void (*weights_changed)(dlrm_backend *);
     void (*dense_update)(dlrm_backend *, const dlrm_dense_update_args *); /* of the whole array */
+    void (*find_overflow)(dlrm_backend *, const dlrm_overflow_args *);
+    void (*settle_scale)(dlrm_backend *, const dlrm_settle_args *);
+    void (*scale_set)(dlrm_backend *, const dlrm_scale *);
+    void (*scale_get)(dlrm_backend *, dlrm_scale *); /* waits for the steps so far */
     void (*table_init)(dlrm_backend *, const dlrm_table_init_args *);
     void (*fill)(dlrm_backend *, float *p, int64_t n, float value);
     /* The time since the last lap was spent on this phase; DLRM_PHASES: on nothing of interest. */

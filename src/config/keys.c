@@ -87,7 +87,7 @@ static const dlrm_key_name optimizers[] = {{"sgd", DLRM_SGD, BUILT},
 static const dlrm_key_name precisions[] = {{"fp32", DLRM_FP32, BUILT},
                                            {"tf32", DLRM_TF32, ON_GPU},
                                            {"bf16", DLRM_BF16, ON_GPU},
-                                           {"fp16", DLRM_FP16, NOT_BUILT},
+                                           {"fp16", DLRM_FP16, ON_GPU},
                                            {NULL, 0, NULL}};
 static const dlrm_key_name storage_dtypes[] = {
     {"fp32", DLRM_FP32, BUILT}, {"bf16", DLRM_BF16, BUILT}, {"fp16", DLRM_FP16, BUILT}, {NULL, 0, NULL}};
@@ -233,7 +233,8 @@ static const dlrm_key config_keys[] = {
     INT("train.steps", train.steps, "null", 1, MAX_STEPS, "steps",
         "Stop after so many steps. null: no limit. With epochs, whichever comes first.", OR_NULL(0)),
     NAME("train.precision", train.precision, "fp32", precisions,
-         "Arithmetic of MLPs and interaction; master weights stay fp32."),
+         "Arithmetic of MLPs and interaction; master weights stay fp32. fp16: the loss is scaled by a power of two, which "
+         "falls by half when a gradient overflows, in a step that is skipped, and doubles after 2000 good ones."),
     NAME("train.embedding_dtype", train.embedding_dtype, "fp32", storage_dtypes,
          "Storage of the tables, also in an export. bf16, fp16: a row is updated in fp32 and rounded up or down by random "
          "bits, such that its mean is kept; optimizer state stays fp32."),

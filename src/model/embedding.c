@@ -164,6 +164,14 @@ int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x)
     return e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->pooled, e->send_at, e->received, e->recv_at);
 }
 
+void dlrm_embedding_find_overflow(dlrm_backend *be, const dlrm_embedding *e, int64_t own, float *flag)
+{
+    const dlrm_replicated *r = &e->replicated;
+    dlrm_overflow_args a = {.type = e->own.shard.wire, .flag = flag,
+                            .part = {{e->d_received, own * dlrm_placement_received(e->place)}, {dlrm_replicated_gradients(r), own * r->d_width}}};
+    be->ops->find_overflow(be, &a);
+}
+
 int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int range, int stage)
 {
     if (e->join.n_vectors) be->ops->join_backward(be, &e->join);

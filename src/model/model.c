@@ -73,6 +73,11 @@ static dlrm_status lay_out_params(const dlrm_backend *be, const dlrm_model_spec 
     add_layers(be, p, "bottom", spec->dense_features, spec->bottom);
     add_cross(be, p, spec);
     add_layers(be, p, "top", spec->interaction_width, spec->top);
+    p->flag = -1;
+    if (be->act == DLRM_FP16) {
+        p->flag = p->size;
+        p->size += be->row_multiple;
+    }
     return DLRM_OK;
 }
 
@@ -119,7 +124,8 @@ static dlrm_status open_stages(dlrm_model *m)
 dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_placement *place, dlrm_backend *be,
                             dlrm_comm *comm, int64_t max_batch, dlrm_model *m)
 {
-    *m = (dlrm_model){.cfg = cfg, .spec = spec, .place = place, .be = be, .comm = comm};
+    *m = (dlrm_model){.cfg = cfg, .spec = spec, .place = place, .be = be, .comm = comm, .scaled = be->act == DLRM_FP16};
+    if (m->scaled) be->ops->scale_set(be, &(dlrm_scale){.scale = DLRM_FIRST_SCALE});
     m->max_own = most_own(cfg, comm, max_batch);
     TRY(open_params(m));
     TRY(dlrm_mlp_open(be, spec->dense_features, spec->bottom, true, 0, m->max_own, &m->bottom));

@@ -46,6 +46,7 @@ typedef struct dlrm_model {
     const dlrm_stage *at;     /* the batch at hand */
     const void *features;     /* [own, interaction_width]: input of the top MLP, after a forward pass */
     const float *logits;      /* [own], after a forward pass */
+    bool scaled;              /* losses are scaled: dlrm_scale */
     int64_t updates;          /* optimizer updates made so far */
 } dlrm_model;
 

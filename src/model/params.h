@@ -25,5 +25,6 @@ typedef struct dlrm_params {
     int64_t size;    /* elements of all */
     float *w;        /* [size], backend memory */
     float *g;        /* [nodes][size]: partial gradients by node of the cut */
+    int64_t flag;    /* with loss scaling: the element, behind all parameters, whose gradient tells of an overflow; else -1 */
     float *state[2]; /* [size] or NULL */
 } dlrm_params;

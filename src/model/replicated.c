@@ -153,6 +153,11 @@ dlrm_vector_slot dlrm_replicated_slot(const dlrm_replicated *r, int i)
                               .grad = (char *)r->d_pooled + (row * r->d_width + column) * bytes, .grad_stride = r->d_width};
 }
 
+const void *dlrm_replicated_gradients(const dlrm_replicated *r)
+{
+    return (const char *)r->d_pooled + (r->gathers ? r->begin : 0) * r->d_width * (int64_t)r->value_bytes;
+}
+
 void dlrm_replicated_exchange(dlrm_backend *be, dlrm_replicated *r, dlrm_exchange *x, int range, int stage)
 {
     if (r->tables.shard.n_tables == 0) return;

@@ -39,6 +39,8 @@ void dlrm_replicated_begin(dlrm_replicated *r, const int64_t *sample_at, int ran
 void dlrm_replicated_lookup(dlrm_backend *be, dlrm_replicated *r, int stage);
 /* Where an input's vectors lie, and their gradients go; i: number of a shard input. */
 dlrm_vector_slot dlrm_replicated_slot(const dlrm_replicated *r, int i);
+/* Of the own samples: [own, d_width]. */
+const void *dlrm_replicated_gradients(const dlrm_replicated *r);
 /* After the vectors' gradients are there. range: of the exchange, for n_values. */
 void dlrm_replicated_exchange(dlrm_backend *be, dlrm_replicated *r, dlrm_exchange *x, int range, int stage);
 void dlrm_replicated_update(dlrm_backend *be, dlrm_replicated *r, dlrm_exchange *x, int stage, const dlrm_rule *rule,

@@ -114,6 +114,7 @@ static int backward(dlrm_model *m)
     dlrm_cross_backward(be, &m->cross, &m->params, m->x, m->dx, s->own, &s->cut, part);
     be->ops->interact_backward(be, &a);
     be->ops->lap(be, DLRM_PHASE_INTERACTION);
+    if (m->scaled) dlrm_embedding_find_overflow(be, &m->emb, s->own, m->params.g + m->params.flag);
     int vectors = dlrm_embedding_exchange_gradients(be, &m->emb, x, DLRM_RANGE_REPLICATED, (int)(s - m->stages));
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);
     if (part == DLRM_BACKWARD_INPUTS) { /* the weights' products while the vectors' gradients travel */
@@ -131,6 +132,17 @@ static int backward(dlrm_model *m)
     return sums;
 }
 
+/* Whether this step is skipped depends on all gradients: the updates wait for their sums. */
+static void settle_scale(dlrm_model *m, int sums)
+{
+    const dlrm_optimizer_config *dense = &m->cfg->optimizer.dense, *embedding = &m->cfg->optimizer.embedding;
+    dlrm_settle_args a = {.g = m->params.g, .n = m->params.size, .dense_betas = {dense->beta1, dense->beta2},
+                          .embedding_betas = {embedding->beta1, embedding->beta2}};
+    m->exchange.ops->finish(&m->exchange, sums);
+    m->be->ops->lap(m->be, DLRM_PHASE_EXCHANGE);
+    m->be->ops->settle_scale(m->be, &a);
+}
+
 static void ops_of_step(dlrm_model *m, const dlrm_step *step)
 {
     dlrm_backend *be = m->be;
@@ -140,6 +152,7 @@ static void ops_of_step(dlrm_model *m, const dlrm_step *step)
     forward(m, be->ops->lap);
     loss_op(m, m->top.n ? dlrm_mlp_output_gradient(&m->top) : features_gradient(m), step->loss);
     int sums = backward(m);
+    if (m->scaled) settle_scale(m, sums);
     dlrm_embedding_update(be, &m->emb, &m->exchange, step->B, step->slot, &step->embedding, (int64_t)step->number);
     be->ops->lap(be, DLRM_PHASE_UPDATE);
     m->exchange.ops->finish(&m->exchange, sums);

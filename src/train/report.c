@@ -264,6 +264,14 @@ static void window_phases(dlrm_report *r, double *seconds)
     seconds[DLRM_PHASE_DATA] = r->window_wait_s;
 }
 
+static void add_scale(dlrm_session *s, json_t *event)
+{
+    dlrm_scale scale;
+    s->be.ops->scale_get(&s->be, &scale);
+    json_object_set_new(event, "loss_scale", number((double)scale.scale));
+    json_object_set_new(event, "skipped_steps", json_integer((json_int_t)scale.skipped));
+}
+
 void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, double rate, double embedding_rate)
 {
     double step_ms = 1e3 * r->window_s / (double)r->window_steps, per_s = (double)r->window_samples / r->window_s;
@@ -277,11 +285,13 @@ void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, 
         eta_text(step_ms * 1e-3 * (double)(steps - step), eta, sizeof eta);
         dlrm_info("step %lld/%lld | loss %.5f | %.2f ms/step | %.4g %s samples/s | lr %.4g | eta %s", (long long)step, (long long)steps,
                   mean, step_ms, per_s >= 1e6 ? per_s * 1e-6 : per_s * 1e-3, per_s >= 1e6 ? "M" : "k", rate, eta);
-        write_event(r, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "step", "step", (json_int_t)step, "loss",
-                                 number(loss), "loss_mean", number(mean), "step_ms", number(step_ms), "step_ms_median", number(median),
-                                 "step_ms_p95", number(p95), "samples_per_s", number(per_s), "lr", number(rate), "lr_embedding",
-                                 number(embedding_rate), "data_wait_ms", number(1e3 * r->window_wait_s / (double)r->window_steps),
-                                 "time_shares", shares_json(phases, r->window_s)));
+        json_t *event = json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "step", "step", (json_int_t)step, "loss",
+                                  number(loss), "loss_mean", number(mean), "step_ms", number(step_ms), "step_ms_median", number(median),
+                                  "step_ms_p95", number(p95), "samples_per_s", number(per_s), "lr", number(rate), "lr_embedding",
+                                  number(embedding_rate), "data_wait_ms", number(1e3 * r->window_wait_s / (double)r->window_steps),
+                                  "time_shares", shares_json(phases, r->window_s));
+        if (r->s->model.scaled) add_scale(r->s, event);
+        write_event(r, event);
     }
     r->window_steps = r->window_samples = r->losses = 0;
     r->window_s = r->window_wait_s = r->loss_sum = 0;

@@ -55,12 +55,24 @@ static dlrm_status fail_loss(trainer *t, int64_t step, int i)
                 whose, left);
 }
 
+/* With loss scaling a step whose loss is no number was skipped: it counts for nothing, unless the scale shows that no step
+ * has been good for long. */
+static bool was_skipped(trainer *t)
+{
+    const float least = 0x1p-16f;
+    dlrm_scale scale;
+    if (!t->s->model.scaled) return false;
+    t->s->be.ops->scale_get(&t->s->be, &scale);
+    return scale.scale >= least;
+}
+
 /* Losses noted since the last time go to the report; a loss that is no number ends the run. */
 static dlrm_status join_losses(trainer *t)
 {
     int n = dlrm_losses_flush(&t->losses, t->s->comm, &t->s->model.reduce);
     for (int i = 0; i < n; i++) {
         t->loss = t->losses.mean[i];
+        if (!isfinite(t->loss) && was_skipped(t)) continue;
         dlrm_report_loss(t->report, t->loss);
         if (!isfinite(t->loss)) return fail_loss(t, t->step - n + 1 + i, i);
     }
@@ -160,6 +172,11 @@ static dlrm_status save(trainer *t, bool background)
     dlrm_train_state state = {.step = t->step, .updates = t->s->model.updates, .epoch = position / per_epoch,
                               .row = position % per_epoch * t->s->batch, .evaluated = t->evaluated, .auc = t->auc};
     TRY(join_losses(t));
+    if (t->s->model.scaled) { /* a run that goes on from here skips from 0 */
+        dlrm_scale scale;
+        t->s->be.ops->scale_get(&t->s->be, &scale);
+        state.updates -= scale.skipped;
+    }
     dlrm_report_losses(t->report, &state.loss_sum, &state.losses);
     dlrm_mem_freeze(false);
     TRY(dlrm_saving_save(&t->saving, t->report, &state, background));

@@ -76,6 +76,8 @@ static void put(element t, double v, void *at)
         half = (uint16_t)(bits >> 16 & 0x8000);
         if (isnan(f))
             half |= 0x7E00;
+        else if (isinf(f))
+            half |= 0x7C00;
         else if (magnitude < 0x1p-14f)
             half |= (uint16_t)(magnitude * 0x1p24f);
         else

@@ -38,6 +38,10 @@ void cpu_row_sums(dlrm_backend *, const dlrm_update_args *);
 void cpu_rows_update(dlrm_backend *, const dlrm_rows_update_args *);
 void cpu_dense_update(dlrm_backend *, const dlrm_dense_update_args *);
 void cpu_table_init(dlrm_backend *, const dlrm_table_init_args *);
+void cpu_find_overflow(dlrm_backend *, const dlrm_overflow_args *);
+void cpu_settle_scale(dlrm_backend *, const dlrm_settle_args *);
+void cpu_scale_set(dlrm_backend *, const dlrm_scale *);
+void cpu_scale_get(dlrm_backend *, dlrm_scale *);
 
 /* One application of a rule to n elements whose gradient is known. s0, s1: state of these elements; with
  * rowwise_adagrad the n elements are one row and s0 is its single value. */

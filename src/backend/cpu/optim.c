@@ -105,3 +105,34 @@ void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
         }
     }
 }
+
+/* --- loss scaling: not here, activations are fp32 --- */
+
+void cpu_find_overflow(dlrm_backend *be, const dlrm_overflow_args *a)
+{
+    (void)be;
+    *a->flag = 0;
+    for (int k = 0; k < 2; k++)
+        for (int64_t i = 0; i < a->part[k].n; i++) {
+            float v;
+            dlrm_widen(a->type, (const char *)a->part[k].p + i * (int64_t)dlrm_dtype_bytes(a->type), 1, &v);
+            if (!isfinite(v)) *a->flag = INFINITY;
+        }
+}
+
+void cpu_settle_scale(dlrm_backend *be, const dlrm_settle_args *a)
+{
+    (void)be, (void)a;
+}
+
+void cpu_scale_set(dlrm_backend *be, const dlrm_scale *s)
+{
+    (void)be;
+    DLRM_ASSERT(s->scale == 1 && s->skipped == 0);
+}
+
+void cpu_scale_get(dlrm_backend *be, dlrm_scale *s)
+{
+    (void)be;
+    *s = (dlrm_scale){.scale = 1};
+}
