@@ -164,7 +164,8 @@ int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x)
     return e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->pooled, e->send_at, e->received, e->recv_at);
 }
 
-void dlrm_embedding_find_overflow(dlrm_backend *be, const dlrm_embedding *e, int64_t own, float *flag)
+/* Of the own samples' vectors, as they are about to travel. */
+static void find_overflow(dlrm_backend *be, const dlrm_embedding *e, int64_t own, float *flag)
 {
     const dlrm_replicated *r = &e->replicated;
     dlrm_overflow_args a = {.type = e->own.shard.wire, .flag = flag,
@@ -172,9 +173,11 @@ void dlrm_embedding_find_overflow(dlrm_backend *be, const dlrm_embedding *e, int
     be->ops->find_overflow(be, &a);
 }
 
-int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int range, int stage)
+int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int range, int stage, int64_t own,
+                                      float *flag)
 {
     if (e->join.n_vectors) be->ops->join_backward(be, &e->join);
+    if (flag) find_overflow(be, e, own, flag);
     int vectors = e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->d_received, e->recv_at, e->d_pooled, e->send_at);
     dlrm_replicated_exchange(be, &e->replicated, x, range, stage);
     return vectors;

@@ -37,11 +37,11 @@ const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice)
 /* Lays out the exchange for the batch in a stage. sample_at: [ranks+1] first sample of each rank. */
 void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at, int rank);
 void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage);
-/* Are gradients of the own samples' vectors not finite? Before their exchange. own: samples. */
-void dlrm_embedding_find_overflow(dlrm_backend *be, const dlrm_embedding *e, int64_t own, float *flag);
 /* Tickets of the exchange; with one rank nothing moves. range: of the exchange, for the replicated tables' gradients. */
 int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x); /* pooled -> received */
-int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int range, int stage);
+/* flag: of dlrm_overflow_args, for the own samples' gradients; NULL: not wanted. */
+int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int range, int stage, int64_t own,
+                                      float *flag);
 /* Once the vectors have arrived. */
 void dlrm_embedding_join(dlrm_backend *be, dlrm_embedding *e);
 /* When the exchange of gradients has finished. stage: in which the batch's rows were sorted; step: from 1, for random

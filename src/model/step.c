@@ -114,8 +114,8 @@ static int backward(dlrm_model *m)
     dlrm_cross_backward(be, &m->cross, &m->params, m->x, m->dx, s->own, &s->cut, part);
     be->ops->interact_backward(be, &a);
     be->ops->lap(be, DLRM_PHASE_INTERACTION);
-    if (m->scaled) dlrm_embedding_find_overflow(be, &m->emb, s->own, m->params.g + m->params.flag);
-    int vectors = dlrm_embedding_exchange_gradients(be, &m->emb, x, DLRM_RANGE_REPLICATED, (int)(s - m->stages));
+    float *flag = m->scaled ? m->params.g + m->params.flag : NULL;
+    int vectors = dlrm_embedding_exchange_gradients(be, &m->emb, x, DLRM_RANGE_REPLICATED, (int)(s - m->stages), s->own, flag);
     be->ops->lap(be, DLRM_PHASE_EXCHANGE);
     if (part == DLRM_BACKWARD_INPUTS) { /* the weights' products while the vectors' gradients travel */
         dlrm_mlp_backward(be, &m->top, &m->params, m->features, NULL, s->own, &s->cut, DLRM_BACKWARD_WEIGHTS);
