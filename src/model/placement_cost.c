@@ -143,6 +143,8 @@ static dlrm_status search_thresholds(search *s, const int64_t *sizes)
     const int T = s->spec->n_tables;
     const dlrm_placement_args given = s->best;
     const int64_t share = (s->spec->table_elements + s->ranks - 1) / s->ranks;
+    /* Rows of a bag that are added where they arrive may not be rounded on their way: a run refuses to. */
+    const bool rounds = given.unpooled && given.work.value_bytes < 4;
     dlrm_placement_args a = given;
     for (int i = 0; i < TRIED && given.data_parallel < 0; i++) {
         a = s->best;
@@ -154,7 +156,7 @@ static dlrm_status search_thresholds(search *s, const int64_t *sizes)
         a.column_slice = i < 0 ? share << -i : share >> i;
         if (a.column_slice > 0) TRY(consider(s, &a));
     }
-    for (int i = 0; i < TRIED && i < T && given.row_slice < 0; i++) {
+    for (int i = 0; i < TRIED && i < T && given.row_slice < 0 && !rounds; i++) {
         a = s->best;
         a.row_slice = sizes[T - 1 - i];
         TRY(consider(s, &a));

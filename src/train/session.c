@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/half.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/load.h"
@@ -67,7 +66,13 @@ static dlrm_status make_placement(dlrm_session *s)
                                       .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
                                       .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt)}};
     dlrm_device_rates(cfg, &a.work.memory_rate, &a.work.network_rate);
-    return dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);
+    TRY(dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place));
+    for (int i = 0; i < s->place.n_parts; i++)
+        if (s->place.parts[i].position != DLRM_WHOLE_BAG && dlrm_config_exchange_dtype(cfg) != DLRM_FP32)
+            return dlrm_config_fail(cfg, "parallel.row_slice_threshold", "with train.deterministic and several ids a sample the rows of table %s "
+                                    "travel as they are, which needs train.exchange_dtype: fp32, found %s",
+                                    s->spec.tables[s->spec.inputs[s->place.parts[i].input].table].name, dlrm_dtype_text(dlrm_config_exchange_dtype(cfg)));
+    return DLRM_OK;
 }
 
 /* Which inputs' ids each rank needs, and of which those of its own samples alone: of replicated tables, unless updates must see
@@ -163,11 +168,6 @@ static dlrm_status open_model(dlrm_session *s)
                               .precision = cfg->train.precision, .device = s->device, .max_batch = max_batch,
                               .dense_features = s->spec.dense_features, .seed = (uint64_t)cfg->train.seed};
     TRY(dlrm_device_open(&args, &s->be));
-    for (int i = 0; i < s->place.n_parts; i++)
-        if (s->place.parts[i].position != DLRM_WHOLE_BAG && dlrm_config_exchange_dtype(cfg) != DLRM_FP32)
-            return dlrm_config_fail(cfg, "parallel.row_slice_threshold", "with train.deterministic and several ids a sample the rows of table %s "
-                                    "travel as they are, which needs train.exchange_dtype: fp32, found %s",
-                                    s->spec.tables[s->spec.inputs[s->place.parts[i].input].table].name, dlrm_dtype_text(dlrm_config_exchange_dtype(cfg)));
     TRY(dlrm_model_open(cfg, &s->spec, &s->place, &s->be, s->comm, max_batch, &s->model));
     return cfg->checkpoint.init_from || s->from.folder[0] ? DLRM_OK : dlrm_model_init(&s->model);
 }

@@ -128,6 +128,8 @@ class Work(fixture.RunTest):
                                            (2, "0", "null", ["train.deterministic=true", "model.tables.1.combiner=mean"])):
             with self.subTest(ranks=ranks, rows=rows, columns=columns):
                 self.compare(ranks, "parallel.row_slice_threshold=" + rows, "parallel.column_slice_threshold=" + columns, *more)
+        self.refuse(2, 1, r"parallel\.row_slice_threshold: with train\.deterministic and several ids a sample", "config.yaml", "--check",
+                    "parallel.row_slice_threshold=0", "train.deterministic=true", "train.exchange_dtype=bf16")
 
     def test_too_large(self):
         """What cannot fit is known before anything is taken, and which tables it is; --check shows how much."""
