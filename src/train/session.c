@@ -240,13 +240,34 @@ bool dlrm_session_evaluates(const dlrm_session *s, int64_t step)
     return s->cfg.eval.every_epoch && (dlrm_session_position(s, step) % dlrm_session_epoch_batches(s) == 0 || step == dlrm_session_steps(s));
 }
 
+/* Steps in (first, last] that are multiples of both k and e, where e is counted from `shift` steps before. They come in the rhythm of
+ * the least common multiple: the first one is looked for among the multiples of the larger number, so that a run without end
+ * costs no more than a short one. */
+static int64_t coincidences(int64_t first, int64_t last, int64_t k, int64_t e, int64_t shift)
+{
+    const bool by_epoch = e > k;
+    const int64_t step = by_epoch ? e : k, other = by_epoch ? k : e, offset = by_epoch ? shift : 0, rest = by_epoch ? 0 : shift;
+    int64_t at = ((first + offset) / step + 1) * step - offset;
+    for (int64_t tried = 0; at <= last && tried < other; tried++, at += step) {
+        if ((at + rest) % other != 0) continue;
+        int64_t a = step, b = other;
+        while (b) {
+            const int64_t c = a % b;
+            a = b;
+            b = c;
+        }
+        return 1 + (last - at) / step / (other / a);
+    }
+    return 0;
+}
+
 /* Evaluations after steps (first, last]. */
 static int64_t evaluations(const dlrm_session *s, int64_t first, int64_t last)
 {
     const int64_t k = s->cfg.eval.every_steps, e = dlrm_session_epoch_batches(s), shift = s->first_batch - s->first_step;
     int64_t n = k > 0 ? last / k - first / k : 0;
     if (!s->cfg.eval.every_epoch) return n;
-    for (int64_t at = ((first + shift) / e + 1) * e - shift; at <= last; at += e) n += k == 0 || at % k != 0;
+    n += (last + shift) / e - (first + shift) / e - (k > 0 ? coincidences(first, last, k, e, shift) : 0);
     return n + ((last + shift) % e != 0 && (k == 0 || last % k != 0));
 }
 

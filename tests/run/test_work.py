@@ -106,9 +106,21 @@ class Work(fixture.RunTest):
             with self.subTest(ranks=ranks, threshold=threshold):
                 start, _ = self.compare(ranks, "parallel.data_parallel_threshold=%d" % threshold, *more)
                 self.assertEqual(start["replicated_tables"], tables)
+        said = self.succeed(2, "config.yaml", "parallel.data_parallel_threshold=1e6", "train.embedding_dtype=bf16", "train.steps=1").stdout
+        elements = events(self.path("run.jsonl"), "start")[0]["replicated_parameters"]
+        self.assertIn("every rank: 6 tables, %.1f MiB\n" % (2 * elements / 2 ** 20), said)
         self.make_data(train=1100, test=900)
         for more in ([], ["train.deterministic=true"]):
             self.compare(3, "train.epochs=2", "log.every_steps=0", "parallel.data_parallel_threshold=150", *more)
+
+    def test_no_end(self):
+        """A run that its target, or somebody, will end starts as fast as a short one."""
+        self.write("config.yaml", SYNTHETIC)
+        for every in ("null", "7"):
+            checked = self.succeed(1, "config.yaml", "--check", "train.steps=1000000000000000", "eval.every_steps=" + every)
+            times = int(re.search(r"^evaluation .*, (\d+) times$", checked.stdout, re.M)[1])
+            # An epoch has 6 steps; the last evaluation is the one at the end.
+            self.assertEqual(times, 10 ** 15 // 6 + 1 + (0 if every == "null" else 10 ** 15 // 7 - 10 ** 15 // 42))
 
     def test_more_ranks_than_tables(self):
         """The largest tables are halved until every rank has some; where rows must stay whole, the fourth rank holds nothing and still
