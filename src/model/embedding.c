@@ -91,13 +91,9 @@ void dlrm_embedding_init(dlrm_backend *be, dlrm_embedding *e, uint64_t seed)
     dlrm_tables_init(be, &e->replicated.tables, seed);
 }
 
-void dlrm_embedding_bytes(const dlrm_embedding *e, const dlrm_optimizer_config *opt, int64_t *tables, int64_t *state)
+int64_t dlrm_embedding_bytes(const dlrm_embedding *e)
 {
-    int64_t more_tables, more_state;
-    dlrm_tables_bytes(&e->own, opt, tables, state);
-    dlrm_tables_bytes(&e->replicated.tables, opt, &more_tables, &more_state);
-    *tables += more_tables;
-    *state += more_state;
+    return dlrm_tables_bytes(&e->own) + dlrm_tables_bytes(&e->replicated.tables);
 }
 
 const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice)

@@ -29,8 +29,8 @@ dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm
 void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e);
 /* Values of a fresh run. */
 void dlrm_embedding_init(dlrm_backend *be, dlrm_embedding *e, uint64_t seed);
-/* Held by this rank. */
-void dlrm_embedding_bytes(const dlrm_embedding *e, const dlrm_optimizer_config *opt, int64_t *tables, int64_t *state);
+/* Of the weights that this rank holds. */
+int64_t dlrm_embedding_bytes(const dlrm_embedding *e);
 /* The values of a slice of the placement: NULL if this rank does not hold it. */
 const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice);
 

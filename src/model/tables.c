@@ -151,14 +151,11 @@ void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed)
     }
 }
 
-void dlrm_tables_bytes(const dlrm_tables *t, const dlrm_optimizer_config *opt, int64_t *weights, int64_t *state)
+int64_t dlrm_tables_bytes(const dlrm_tables *t)
 {
-    *weights = *state = 0;
-    for (int i = 0; i < t->shard.n_tables; i++) {
-        const dlrm_table_shard *s = &t->shard.tables[i];
-        *weights += s->rows * s->dim * (int64_t)dlrm_dtype_bytes(t->shard.dtype);
-        *state += s->rows * (dlrm_optimizer_rowwise(opt) ? 1 : s->dim) * dlrm_optimizer_states(opt) * (int64_t)sizeof(float);
-    }
+    int64_t elements = 0;
+    for (int i = 0; i < t->shard.n_tables; i++) elements += t->shard.tables[i].rows * t->shard.tables[i].dim;
+    return elements * (int64_t)dlrm_dtype_bytes(t->shard.dtype);
 }
 
 /* Of each bag (or its id at one position) the ids that are rows of the slice. */

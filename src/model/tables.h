@@ -25,8 +25,8 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
 void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t);
 /* Values of a fresh run: uniform ±√(1/rows), a function of (seed, table name, element) alone. */
 void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed);
-/* Bytes of weights and of state. */
-void dlrm_tables_bytes(const dlrm_tables *t, const dlrm_optimizer_config *opt, int64_t *weights, int64_t *state);
+/* Of the weights. */
+int64_t dlrm_tables_bytes(const dlrm_tables *t);
 /* Notes where a batch's ids are, for its way into a stage, and picks out those of slices by rows. */
 void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs);
 /* Bytes of what is picked out, of all stages, for a rank's slices. */

@@ -44,6 +44,20 @@ static json_t *number(double v)
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+/* The config's path may have any bytes, a message may be cut anywhere, and JSON has UTF-8: of a text that is not, what is beyond
+ * ASCII becomes '?'. */
+static json_t *text(const char *s)
+{
+    json_t *v = json_string(s);
+    if (v) return v;
+    char *plain = strdup(s);
+    for (char *c = plain; c && *c; c++)
+        if (*c & 0x80) *c = '?';
+    v = json_string(plain);
+    free(plain);
+    return v;
+}
+
 static void write_event(dlrm_report *r, json_t *event)
 {
     if (r->jsonl) {
@@ -83,8 +97,8 @@ static dlrm_status start_event(dlrm_report *r)
                                                "state_bytes", (json_int_t)w.state_bytes, "memory_bytes", (json_int_t)w.memory_bytes,
                                                "file_bytes", (json_int_t)w.file_bytes, "sent_bytes_per_step", (json_int_t)w.sent_bytes));
     }
-    write_event(r, json_pack("{s:s,s:s,s:s,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
-                             DLRM_VERSION, "config", s->cfg.path, "ranks", s->comm->ranks, "threads", s->threads, "device",
+    write_event(r, json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
+                             DLRM_VERSION, "config", text(s->cfg.path), "ranks", s->comm->ranks, "threads", s->threads, "device",
                              s->be.ops->name, "gemm", dlrm_gemm_name, "deterministic", (int)s->cfg.train.deterministic, "batch_size",
                              (json_int_t)s->batch, "steps", (json_int_t)dlrm_session_steps(s), "train_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), "test_rows",
@@ -112,7 +126,8 @@ static void start_lines(const dlrm_session *s)
                   dlrm_strategy_text(s->cfg.parallel.strategy));
     }
     if (s->place.replicated_tables)
-        dlrm_info("  every rank: %d tables, %.1f MiB", s->place.replicated_tables, (double)s->place.replicated_elements * 4 / (1 << 20));
+        dlrm_info("  every rank: %d tables, %.1f MiB", s->place.replicated_tables,
+                  (double)s->place.replicated_elements * element / (1 << 20));
     dlrm_info("data: %lld training rows, %lld test rows; batch %lld, %lld steps", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
               (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
 }
@@ -148,7 +163,7 @@ static dlrm_status open_log(dlrm_report *r, bool append)
 dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
 {
     dlrm_report *r;
-    TRY(dlrm_alloc(1, sizeof *r, "report", out));
+    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(1, sizeof *r, "report", out), NULL));
     r = *out;
     r->s = s;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
@@ -320,7 +335,7 @@ void dlrm_report_checkpoint(dlrm_report *r, const dlrm_save_result *c)
                   1e3 * c->stall_s);
     } else {
         dlrm_warn("step %lld could not be saved: %s; training goes on, older checkpoints stay", (long long)c->step, c->why);
-        json_object_set_new(event, "why", json_string(c->why));
+        json_object_set_new(event, "why", text(c->why));
     }
     write_event(r, event);
 }
@@ -372,14 +387,13 @@ static json_t *rank_json(const dlrm_report *r, int p, const rank_end *e)
 dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes, int64_t clamped)
 {
     dlrm_session *s = r->s;
-    int64_t state;
     rank_end mine = {.samples = r->own_samples, .file_bytes = file_bytes, .sent_bytes = s->comm->bytes_sent,
                      .peak_bytes = dlrm_mem_peak_bytes(), .peak_resident = dlrm_mem_peak_resident(), .clamped = clamped};
     rank_end *all;
     dlrm_device_meter_read(r->meter, &mine.device);
     s->be.ops->laps(&s->be, mine.seconds);
     mine.seconds[DLRM_PHASE_DATA] = r->wait_s;
-    dlrm_embedding_bytes(&s->model.emb, &s->cfg.optimizer.embedding, &mine.table_bytes, &state);
+    mine.table_bytes = dlrm_embedding_bytes(&s->model.emb);
     TRY(dlrm_comm_agree(s->comm, dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all), NULL));
     dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);
     if (s->comm->rank == 0) {

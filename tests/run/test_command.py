@@ -15,8 +15,8 @@ from fixture import events
 class Usage(fixture.RunTest):
     def direct(self, *args, **variables):
         """Without mpirun."""
-        return subprocess.run([self.trainer] + list(args), cwd=self.folder, timeout=30, text=True, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **variables))
+        return subprocess.run([self.trainer] + list(args), cwd=self.folder, timeout=30, text=True, errors="replace",
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, **variables))
 
     def says(self, code, message, *args, **variables):
         """This exit code and this text (None: any) as the whole of stderr, and nothing on stdout."""
@@ -54,6 +54,17 @@ class Usage(fixture.RunTest):
             with self.subTest(argument=argument):
                 self.says(1, message, "config.yaml", argument)
         self.assertFalse(os.path.exists(self.path("run.jsonl")))
+
+    def test_name_that_is_not_utf8(self):
+        """A file name may have any bytes; the log's lines are UTF-8 all the same."""
+        self.make_data()
+        name = os.fsdecode(b"caf\xe9.yaml")
+        os.rename(self.path("config.yaml"), self.path(name))
+        done = self.direct(name, "train.steps=2")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        log = events(self.path("run.jsonl"))
+        self.assertEqual(log[0]["config"], "caf?.yaml")
+        self.assertEqual(log[-1]["event"], "end")
 
     def test_missing_data_in_the_file(self):
         self.write("config.yaml", fixture.CONFIG)
