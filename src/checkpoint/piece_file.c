@@ -32,11 +32,6 @@ struct dlrm_piece_file {
     int64_t in_block;
 };
 
-static int64_t blocks(int64_t bytes)
-{
-    return (bytes + DLRM_SUM_BLOCK - 1) / DLRM_SUM_BLOCK;
-}
-
 static void piece_name(const dlrm_piece *p, char out[DLRM_PIECE_NAME_BYTES])
 {
     const dlrm_part *a = &p->part;
@@ -112,7 +107,7 @@ static dlrm_status plan(int n, const dlrm_piece *pieces, dlrm_piece_file *f)
     for (int i = 0; i < n; i++) {
         if (!pieces[i].saved_here || dlrm_piece_bytes(&pieces[i]) == 0) continue;
         f->pieces[f->n++] = pieces[i];
-        f->n_sums += blocks(dlrm_piece_bytes(&pieces[i]));
+        f->n_sums += dlrm_sum_blocks(dlrm_piece_bytes(&pieces[i]));
         f->data_bytes += dlrm_piece_bytes(&pieces[i]);
     }
     TRY(dlrm_alloc(f->n_sums, sizeof *f->sums, "a checkpoint's checksums", &f->sums));

@@ -40,11 +40,6 @@ struct dlrm_stored {
     const stored_piece *held; /* the tensor whose blocks are in memory; its first piece */
 };
 
-static int64_t blocks(int64_t bytes)
-{
-    return (bytes + DLRM_SUM_BLOCK - 1) / DLRM_SUM_BLOCK;
-}
-
 /* --- opening --- */
 
 /* Size and header against the manifest, before anything in the file is used. */
@@ -152,7 +147,7 @@ static dlrm_status open_source(dlrm_stored *s, int number, const dlrm_stored_fil
         *p = (stored_piece){.entry = e, .file = number, .first_sum = sum, .block_number = -1};
         if (!e->dtype->to_float || e->dtype->bits > 32) return fail_piece(file->path, e->key, "expected F32, BF16 or F16");
         TRY(read_place(file->path, metadata, p));
-        sum += blocks(e->bytes);
+        sum += dlrm_sum_blocks(e->bytes);
     }
     if (sum != f->n_sums)
         return FAIL(DLRM_E_INPUT, "%s: tensor 'checksums': has %lld, the pieces need %lld", file->path, (long long)f->n_sums, (long long)sum);

@@ -7,3 +7,5 @@
 enum { DLRM_SUM_BLOCK = 1 << 20, DLRM_SUM_TEXT = 17 /* 16 hexadecimal digits and a zero */ };
 
 uint64_t dlrm_sum(const void *data, size_t bytes);
+/* How many blocks a tensor of so many bytes has. */
+int64_t dlrm_sum_blocks(int64_t bytes);

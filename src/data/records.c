@@ -233,14 +233,3 @@ dlrm_status dlrm_record_id_offender(const dlrm_record_layout *l, const void *rec
         }
     return DLRM_OK;
 }
-
-/* --- writing --- */
-
-void dlrm_record_put(const dlrm_record_layout *l, int label, const void *dense, const uint32_t *ids, void *record)
-{
-    int32_t word = label;
-    char *to = record;
-    memcpy(to, &word, sizeof word);
-    memcpy(to + DLRM_RECORD_WORD, dense, (size_t)l->n_dense * DLRM_RECORD_WORD);
-    memcpy(to + DLRM_RECORD_WORD * (1 + (int64_t)l->n_dense), ids, (size_t)l->n_ids * DLRM_RECORD_WORD);
-}

@@ -2,7 +2,7 @@
  * them. A record is 4-byte little-endian words: int32 label; n_dense dense values; then the ids, table by table, a table's
  * hotness ids side by side, each 0 <= id < rows of its table. Dense values are either raw counts (int32 >= 0, the value
  * is ln(x+1)) or floats (float32, used as they are). The file does not say which: three different records of 160 bytes
- * exist. This module knows the layout, reads and writes it, and tells the two kinds apart by their bit patterns; it opens
+ * exist. This module knows the layout, reads it, and tells the two kinds apart by their bit patterns; it opens
  * no file. Used by the trainer's readers and by dlrm_data. */
 #pragma once
 #include <stdbool.h>
@@ -64,8 +64,3 @@ dlrm_status dlrm_record_offender(const dlrm_record_layout *l, const void *record
 /* The first bad id of dlrm_record_ids' range; `table` names it. */
 dlrm_status dlrm_record_id_offender(const dlrm_record_layout *l, const void *records, int64_t n, int first, int hotness, int64_t rows,
                                     const char *table, const char *path, int64_t row) DLRM_MUST_USE;
-
-/* --- writing --- */
-
-/* dense: [n_dense] words, int32 or float32 bits; ids: [n_ids]. record: dlrm_record_bytes, any alignment. */
-void dlrm_record_put(const dlrm_record_layout *l, int label, const void *dense, const uint32_t *ids, void *record);

