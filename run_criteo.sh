@@ -143,13 +143,14 @@ text_bytes() {
 
 # What the conversion and the training need. Refuses where the disk is too small.
 estimate() {
-    local text sample=$out/sample run_log=$out/sample/run.jsonl start free seconds
+    local text need sample=$out/sample run_log=$out/sample/run.jsonl start free seconds
     text=$(text_bytes)
+    need=$((text * room[0] / 10))
     free=$(($(df -Pk "$out" | awk 'NR == 2 { print $4 }') * 1024))
     say "Criteo $set, about $(human "$text") of text in ${#inputs[@]} file(s)"
-    say "  disk:   about $(human "$text") while converting, $(human $((text * 2 / 5))) afterwards; free in criteo_run/: $(human "$free")"
+    say "  disk:   about $(human "$need") while converting, $(human $((text * room[1] / 10))) afterwards; free in criteo_run/: $(human "$free")"
     say "  memory: weights of $weights over all ranks; free: $(awk '/^MemAvailable/ { print int($2 / 1e6) }' /proc/meminfo) GB"
-    [ "$text" -le "$free" ] || die "the disk is too small: make criteo_run a link to a folder with $(human "$text") free"
+    [ "$need" -le "$free" ] || die "the disk is too small: make criteo_run a link to a folder with $(human "$need") free"
 
     # Times are measured on the first rows.
     rm -rf "$sample"
@@ -210,10 +211,13 @@ quietly() {
 setup build
 mpi_environment
 inputs=() set=demo weights='' state_bytes=200000000 convert_options=(--shuffle 1) stage_seconds=0
+room=(10 4) # on the disk, in tenths of the text: while converting, and afterwards
 [ -z "$data_dir" ] || find_inputs
 [ -z "$rehearsal" ] || set=rehearsal
 case $set in
-kaggle) weights='2.2 GB' state_bytes=2200000000 ;;
+kaggle) # as facebook's DLRM
+    weights='2.2 GB' state_bytes=2200000000 room=(11 5) convert_options+=(--dense log1 --dense-type float32 --test-rows 3274330)
+    ;;
 terabyte) weights='96 GB (with all days)' state_bytes=96200000000 convert_options+=(--cap 40000000 --dense log1) ;; # as MLPerf's v1
 esac
 out=criteo_run/$set config=configs/criteo_$set.yaml data=criteo_run/$set/data run_log=criteo_run/$set/run.jsonl
