@@ -36,7 +36,7 @@ trap 'rm -rf "$work"' EXIT
 most=$(($(nproc) / 2)) passed=0 failed=0 names=() pids=()
 [ "$most" -ge 2 ] || most=2
 [ "$most" -le 10 ] || most=10
-limit=200 # seconds of a part
+limit=300 # seconds of a part
 wants() { [[ " $sections " == *" $1 "* ]]; }
 # job NAME COMMAND...: runs it beside others, for what is mostly start-up and whose time does not matter
 job() {
@@ -95,10 +95,13 @@ if wants sanitize; then
     done
     for family in interact embedding; do check initcheck "$family" "$build/tests/check_ops" --device cuda --op $family; done
 fi
+golden() { job "golden $1${3:+ under other placements}" "$python" tests/run/golden.py "$trainer" "tests/golden/$1" --ranks "$2" --bits "" \
+    --device cuda --placements "${3:-}"; }
 if wants golden; then
-    for case in tests/golden/*/; do
-        job "golden $(basename "$case")" "$python" tests/run/golden.py "$trainer" "$case" --ranks $ranks --bits "" --device cuda
-    done
+    for case in tests/golden/*/; do golden "$(basename "$case")" $ranks; done
+    if [ "$gpus" = 2 ]; then # each of these is a dozen runs; CPU ranks have all cases under all placements
+        for case in b_dot_adagrad e_varlen_mean_sgd i_sparse_adam; do golden $case 2 replicated,rows,columns,mixed; done
+    fi
 fi
 wants bits && job "the same bits" "$python" tests/gpu_bits.py "$trainer" --gpus $ranks
 if wants bits; then
