@@ -61,11 +61,11 @@ static void flush(dlrm_evaluator *e, double *loss_sum)
     for (int i = 0; i < n; i++) *loss_sum += e->losses.mean[i] * (double)e->losses.samples[i];
 }
 
-dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
+static dlrm_status evaluate(dlrm_evaluator *e, dlrm_evaluation *out)
 {
     dlrm_session *s = e->s;
     double loss_sum = 0;
-    int64_t sent = s->comm->bytes_sent, positives;
+    int64_t positives;
     bool last = false;
     dlrm_auc_reset(e->auc);
     while (!last) {
@@ -79,8 +79,15 @@ dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
     flush(e, &loss_sum);
     TRY(dlrm_auc_compute(e->auc, s->comm, &out->auc, &out->samples, &positives));
     out->loss = loss_sum / (double)out->samples;
-    s->comm->bytes_sent = sent; /* the books are training's */
     return DLRM_OK;
+}
+
+dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
+{
+    const int64_t sent = e->s->comm->bytes_sent; /* the books are training's */
+    dlrm_status st = evaluate(e, out);
+    e->s->comm->bytes_sent = sent;
+    return st;
 }
 
 /* --- predict --- */

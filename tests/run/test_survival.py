@@ -154,6 +154,9 @@ class Signals(SurvivalTest):
         os.kill(self.trains(job, 2, 2)[1], signal.SIGTERM)
         self.ended(job, signal.SIGTERM)
         self.assertEqual((self.latest(), events(self.path("run.jsonl"), "eval")), (2, []))
+        start, end = (events(self.path("run.jsonl"), kind)[0]["per_rank"] for kind in ("start", "end"))
+        for predicted, was in zip(start, end):  # what the evaluation sent does not count
+            self.assertAlmostEqual(was["sent_bytes_per_step"] / predicted["sent_bytes_per_step"], 1, delta=0.05)
         self.succeed(2, *ARGS, "train.steps=3", "eval.max_samples=96", *long)
         self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "eval")], [2])
 
