@@ -55,6 +55,21 @@ bool dlrm_record_files_find(const char *path, dlrm_format format, dlrm_record_fi
 
 /* --- the description --- */
 
+/* As a double-quoted text of YAML. */
+static void write_quoted(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(out, "\\%c", *c);
+        else if (*c < ' ')
+            fprintf(out, "\\x%02x", *c);
+        else
+            fputc(*c, out);
+    }
+    fputc('"', out);
+}
+
 dlrm_status dlrm_records_describe(const char *folder, dlrm_format format, const dlrm_shape *shape, const int64_t rows[DLRM_OUT_SPLITS])
 {
     char path[DLRM_PATH_MAX], *text = NULL;
@@ -67,9 +82,12 @@ dlrm_status dlrm_records_describe(const char *folder, dlrm_format format, const 
         if (rows[s] > 0)
             fprintf(out, "  %s: {name: %s, rows: %lld}\n", dlrm_out_split_names[s], dlrm_record_file_name(s), (long long)rows[s]);
     fprintf(out, "tables: # as model.tables of a config\n");
-    for (int f = 0; f < shape->n_features; f++)
-        fprintf(out, "- {name: \"%s\", rows: %lld, hotness: %d}\n", shape->features[f].name, (long long)shape->features[f].cardinality,
-                shape->features[f].hotness);
+    for (int f = 0; f < shape->n_features; f++) {
+        const dlrm_feature *feature = &shape->features[f];
+        fputs("- {name: ", out);
+        write_quoted(out, feature->name);
+        fprintf(out, ", rows: %lld, hotness: %d}\n", (long long)feature->cardinality, feature->hotness);
+    }
     fclose(out);
     dlrm_status st = dlrm_tool_path(path, "%s/%s", folder, dlrm_records_description);
     if (st == DLRM_OK) st = dlrm_tool_write_text(path, text);

@@ -16,7 +16,7 @@ typedef enum dlrm_dense_form {
 extern const char *const dlrm_form_names[DLRM_FORMS + 1]; /* "counts", "log1", "log3", "floats", NULL */
 
 typedef struct dlrm_feature {
-    char name[64];
+    char name[201]; /* as long as a table's in a config */
     int64_t cardinality; /* ids are 0 … cardinality-1; at most 2^32 */
     int hotness;         /* ids of a row; the most where it varies */
     bool variable;

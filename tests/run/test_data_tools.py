@@ -645,6 +645,19 @@ class Text(Case):
             self.write("r/records.yaml", good.replace(old, new))
             self.fails(message, "convert", "r", "--out", "no")
 
+    def test_names(self):
+        """Of tables: any that YAML can write, as long as the trainer takes them."""
+        rows = make_rows(100, 61, (1, 2, 1))
+        self.write("r/train_data.bin", records(rows))
+        self.write("r/records.yaml", b"format: hugectr_raw\ndense_features: 13\ndense: counts\nfiles:\n  train: {name: train_data.bin, rows: 100}\n"
+                   b"tables:\n- {name: 'a\"b', rows: %d, hotness: 1}\n- {name: 'c\\d', rows: %d, hotness: 2}\n" % tuple(rows.cards[:2]) +
+                   b"- {name: %s, rows: %d, hotness: 1}\n" % (b"x" * 200, rows.cards[2]))
+        self.tool("convert", "r", "--to", "hugectr_raw", "--out", "again")
+        self.assertIn("no problems", self.tool("verify", "again").stdout)
+        text = self.bytes_of("again/records.yaml").decode()
+        for name in ('"a\\"b"', '"c\\\\d"', '"%s"' % ("x" * 200)):
+            self.assertIn("- {name: %s, " % name, text)
+
 
 class MultiHot(Case):
     def bags(self, tables, hotness, seed):
