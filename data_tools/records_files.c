@@ -138,6 +138,7 @@ static dlrm_status load_files(const char *folder, const dlrm_yaml *root, dlrm_re
         TRY(need(entry, "name", DLRM_YAML_SCALAR, &name));
         if (!*name->text || strchr(name->text, '/')) return dlrm_yaml_fail(name, "name: expected the name of a file of this folder");
         TRY(dlrm_tool_path(files->path[s], "%s/%s", folder, name->text));
+        if (dlrm_yaml_get(entry, "rows")) TRY(need_int(entry, "rows", 1, (int64_t)1 << 50, &files->rows[s]));
     }
     if (!*files->path[DLRM_TRAIN] && !*files->path[DLRM_TEST]) return dlrm_yaml_fail(map, "files: neither train nor test");
     return DLRM_OK;

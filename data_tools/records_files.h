@@ -10,6 +10,7 @@ const char *dlrm_record_file_name(int split);
 typedef struct dlrm_record_files {
     dlrm_format format;
     char path[DLRM_OUT_SPLITS][DLRM_PATH_MAX]; /* "": no such split */
+    int64_t rows[DLRM_OUT_SPLITS];             /* that the description gives it; 0: it says nothing */
 } dlrm_record_files;
 
 /* The files of a folder without a description, or of a single file (train). False: no such files there. */

@@ -194,6 +194,10 @@ static dlrm_status count_rows(record_source *s)
         if (s->fd[i] < 0) continue;
         TRY(file_bytes(s, i, &bytes));
         TRY(dlrm_record_rows(&s->layout, s->files.path[i], bytes, &s->base.rows[i]));
+        if (s->files.rows[i] && s->files.rows[i] != s->base.rows[i])
+            TRY(dlrm_found(s->base.findings, &s->files.rows[i], "files of another length than described",
+                           "%s: found %lld rows, expected the %lld of %s: the file is cut off, or of another folder", s->files.path[i],
+                           (long long)s->base.rows[i], (long long)s->files.rows[i], dlrm_records_description));
         s->base.disk_bytes += bytes;
     }
     return DLRM_OK;

@@ -1,5 +1,7 @@
 /* Rules between config keys, as far as they hold for any data. What depends on the tables is checked where they are
  * expanded (spec.c). */
+#include <string.h>
+
 #include "config/config_internal.h"
 
 static dlrm_status check_model(const dlrm_config *cfg)
@@ -40,8 +42,24 @@ static void look(void *ctx, const char *path, const char *value)
     s->found |= dlrm_key_is_within(path, s->section);
 }
 
+/* Is a path within a folder that checkpoints are kept under, as far as its text says? Such folders are resumed from, and
+ * removed as checkpoint.keep says. */
+static bool is_among_checkpoints(const char *path, const char *folder)
+{
+    size_t n = strlen(folder);
+    while (n > 0 && folder[n - 1] == '/') n--;
+    if (strncmp(path, folder, n) != 0 || path[n] != '/') return false;
+    for (path += n; *path == '/';) path++;
+    path += *path == '.';
+    return strncmp(path, "step_", 5) == 0;
+}
+
 static dlrm_status check_checkpoint(const dlrm_config *cfg)
 {
+    const char *path = cfg->checkpoint.path, *export_to = cfg->checkpoint.export_to;
+    if (path && export_to && is_among_checkpoints(export_to, path))
+        return dlrm_config_fail(cfg, "checkpoint.export", "found \"%.200s\", expected a folder that is no checkpoint of checkpoint.path",
+                                export_to);
     if (!cfg->checkpoint.path && cfg->checkpoint.every_steps > 0)
         return dlrm_config_fail(cfg, "checkpoint.every_steps", "found %lld, but checkpoint.path is not set: nothing can be saved",
                                 (long long)cfg->checkpoint.every_steps);

@@ -639,11 +639,17 @@ class Text(Case):
             (b"hotness: 2", b"hotness: 0", "r/records.yaml:8:"),
             (b"name: train_data.bin", b"name: ../x", "expected the name of a file of this folder"),
             (b"  train:", b"  brain:", "files: neither train nor test"),
+            (b"rows: 100}", b"rows: -1}", "r/records.yaml:5:39: rows: found -1, expected an integer from 1"),
+            (b"rows: 100}", b"rows: 101}", "r/train_data.bin: found 100 rows, expected the 101 of records.yaml: the file is cut off"),
             (b"hotness: 2", b"hotness: 3", "r/train_data.bin: found 6800 bytes, which are 94 records and 32 bytes; expected a multiple of 72"),
         ]:
             self.assertIn(old, good)
             self.write("r/records.yaml", good.replace(old, new))
             self.fails(message, "convert", "r", "--out", "no")
+        self.write("r/records.yaml", good.replace(b"rows: 100}", b"rows: 101}"))
+        self.assertIn("r/train_data.bin: found 100 rows, expected the 101 of records.yaml", self.tool("verify", "r", code=1).stdout)
+        self.write("r/records.yaml", good.replace(b", rows: 100}", b"}"))
+        self.assertIn("no problems", self.tool("verify", "r").stdout)
 
     def test_names(self):
         """Of tables: any that YAML can write, as long as the trainer takes them."""

@@ -189,6 +189,10 @@ static void test_refused_overrides(void **state)
     static const char *const cases[][2] = {
         {"checkpoint.every_steps=9", "checkpoint.every_steps: found 9, but checkpoint.path is not set: nothing can be saved"},
         {"checkpoint.every_minutes=9", "checkpoint.every_minutes: found 9, but checkpoint.path is not set: nothing can be saved"},
+        {"checkpoint={path: c/, export: c//step_000000009/x}",
+         "checkpoint.export: found \"c//step_000000009/x\", expected a folder that is no checkpoint of checkpoint.path"},
+        {"checkpoint={path: c, export: c/.step_000000009.part}",
+         "checkpoint.export: found \"c/.step_000000009.part\", expected a folder that is no checkpoint of checkpoint.path"},
         {"checkpoint.keep=0", "checkpoint.keep: found \"0\", expected an integer from 1 to 1048576"},
         {"checkpoint.allow_changed=train.seed", "checkpoint.allow_changed: found \"train.seed\", expected a list of at most 256 keys, or null"},
         {"checkpoint.allow_changed=[train.sed]", "checkpoint.allow_changed: found \"train.sed\", expected a key or a section of keys"},
