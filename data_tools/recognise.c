@@ -175,6 +175,22 @@ dlrm_status dlrm_recognise(const char *path, dlrm_format *out)
 
 /* --- opening --- */
 
+/* Options that nothing would read: of other formats, or of what records.yaml says. */
+static dlrm_status check_hints(const char *path, dlrm_format format, const dlrm_source_hints *h)
+{
+    bool records = format == DLRM_FORMAT_MLPERF_BIN || format == DLRM_FORMAT_HUGECTR_RAW;
+    bool described = records && has(path, dlrm_records_description);
+    bool bare = records && !described;
+    const char *option = h->hotness && !bare                                      ? "--hotness"
+                         : h->n_dense >= 0 && !bare                               ? "--dense-features"
+                         : h->cardinalities && !bare && format != DLRM_FORMAT_NPY ? "--cardinalities"
+                         : h->form >= 0 && described                              ? "--from-dense"
+                                                                                  : NULL;
+    if (!option) return DLRM_OK;
+    if (described) return FAIL(DLRM_E_USAGE, "%s: %s/%s says that already", option, path, dlrm_records_description);
+    return FAIL(DLRM_E_USAGE, "%s is not for %s, which %s is", option, dlrm_format_names[format], path);
+}
+
 dlrm_status dlrm_source_open(const char *path, const dlrm_source_hints *h, dlrm_findings *findings, dlrm_row_source **out)
 {
     dlrm_format format = (dlrm_format)h->format;
@@ -184,6 +200,7 @@ dlrm_status dlrm_source_open(const char *path, const dlrm_source_hints *h, dlrm_
     TRY(dlrm_tool_path(plain, "%.*s", (int)n, path));
     *out = NULL;
     if (h->format < 0) TRY(dlrm_recognise(plain, &format));
+    TRY(check_hints(plain, format, h));
     dlrm_status st;
     switch (format) {
     case DLRM_FORMAT_SPLIT_BINARY:

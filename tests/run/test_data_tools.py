@@ -646,6 +646,11 @@ class Text(Case):
             self.assertIn(old, good)
             self.write("r/records.yaml", good.replace(old, new))
             self.fails(message, "convert", "r", "--out", "no")
+        for option, value in ("--cardinalities", "9,9"), ("--hotness", "1,2"), ("--dense-features", "13"), ("--from-dense", "counts"):
+            self.write("r/records.yaml", good)
+            self.fails(option + ": r/records.yaml says that already", "verify", "r", option, value, code=2)
+        self.tool("convert", "r", "--out", "columns")
+        self.fails("--cardinalities is not for split_binary, which columns is", "verify", "columns", "--cardinalities", "9,9", code=2)
         self.write("r/records.yaml", good.replace(b"rows: 100}", b"rows: 101}"))
         self.assertIn("r/train_data.bin: found 100 rows, expected the 101 of records.yaml", self.tool("verify", "r", code=1).stdout)
         self.write("r/records.yaml", good.replace(b", rows: 100}", b"}"))
