@@ -94,15 +94,15 @@ static dlrm_status need_test_and_weights(const dlrm_session *s, const char *opti
 /* *code: the exit code of a run that ended without an error. */
 static dlrm_status run(const command *c, dlrm_comm *comm, int *code)
 {
-    const bool weights_only = c->mode == EVAL || c->mode == PREDICT;
+    const dlrm_purpose purpose = c->mode == CHECK ? DLRM_TO_CHECK : c->mode == TRAIN ? DLRM_TO_TRAIN : DLRM_TO_SCORE;
     dlrm_session s;
     dlrm_status st;
-    TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, weights_only, &s));
+    TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, purpose, &s));
     if (c->mode == CHECK) {
         TRY_TO(done, st, dlrm_work_print(&s));
         goto done;
     }
-    if (weights_only) TRY_TO(done, st, need_test_and_weights(&s, c->mode == EVAL ? "--eval" : "--predict"));
+    if (purpose == DLRM_TO_SCORE) TRY_TO(done, st, need_test_and_weights(&s, c->mode == EVAL ? "--eval" : "--predict"));
     TRY_TO(done, st, dlrm_session_open_model(&s));
     st = c->mode == TRAIN ? dlrm_train(&s, code) : c->mode == EVAL ? dlrm_train_eval_only(&s) : dlrm_predict(&s, c->predict_to);
 done:

@@ -75,6 +75,14 @@ static dlrm_status load_some(void *ctx, bool *done)
     return DLRM_OK;
 }
 
+/* Without loss scaling the updates that were skipped are none; with it and from a run without, the first scale stays. */
+static void go_on(dlrm_model *m, const dlrm_train_state *at)
+{
+    const dlrm_scale scale = {.scale = (float)at->loss_scale, .good = (int)at->good_steps, .skipped = at->skipped_steps};
+    m->updates = m->scaled ? at->updates : at->updates - at->skipped_steps;
+    if (m->scaled && at->loss_scale > 0) m->be->ops->scale_set(m->be, &scale);
+}
+
 dlrm_status dlrm_checkpoint_load(dlrm_model *m, const char *folder, const dlrm_manifest *manifest, bool state)
 {
     loading l = {.model = m, .folder = folder};
@@ -82,7 +90,7 @@ dlrm_status dlrm_checkpoint_load(dlrm_model *m, const char *folder, const dlrm_m
     TRY_TO(done, st, dlrm_comm_agree(m->comm, prepare(&l, manifest, state), NULL));
     TRY_TO(done, st, dlrm_comm_work(m->comm, load_some, &l));
     m->be->ops->weights_changed(m->be);
-    m->updates = manifest->progress.updates;
+    go_on(m, &manifest->progress);
 done:
     dlrm_free(&l.chunk);
     dlrm_free(&l.pieces);

@@ -24,7 +24,6 @@ struct dlrm_saver {
     dlrm_saver_args args;
     dlrm_model *model;
     dlrm_comm *comm;
-    int lock; /* rank 0 */
     int64_t serial;
     dlrm_piece_file *file;
     int64_t all_bytes; /* of all ranks' files */
@@ -61,7 +60,6 @@ static dlrm_status take_folder(dlrm_saver *s, char *probe, size_t bytes)
     int n, fd;
     dlrm_checkpoint_entry *list;
     const char *path = s->args.path;
-    TRY(dlrm_checkpoints_lock(path, &s->lock));
     TRY(dlrm_checkpoints_clean(path, removed, sizeof removed));
     if (removed[0]) dlrm_info("%s: removed what a killed run left: %s", path, removed);
     TRY(dlrm_checkpoints_list(path, damaged, sizeof damaged, &list, &n));
@@ -135,7 +133,6 @@ dlrm_status dlrm_saver_open(const dlrm_saver_args *args, dlrm_model *m, dlrm_sav
     s->args = *args;
     s->model = m;
     s->comm = m->comm;
-    s->lock = -1;
     TRY(open_folder(s));
     TRY(dlrm_comm_agree(s->comm, take_memory(s), NULL));
     s->all_bytes = dlrm_piece_file_bytes(s->file);
@@ -159,7 +156,6 @@ void dlrm_saver_close(dlrm_saver **sp)
     dlrm_free(&s->snapshot);
     dlrm_free(&s->chunk);
     dlrm_free(&s->facts);
-    if (s->lock >= 0) close(s->lock);
     dlrm_free(sp);
 }
 

@@ -25,7 +25,7 @@ typedef struct dlrm_save_result {
     double save_s;     /* from the start to the end */
 } dlrm_save_result;
 
-/* Makes and locks the folder, removes what killed runs left (announced), checks that all ranks see it and can write there. */
+/* Rank 0 holds the folder's lock (folder.h). Removes what killed runs left (announced), checks that all ranks see it and can write there. */
 dlrm_status dlrm_saver_open(const dlrm_saver_args *args, dlrm_model *m, dlrm_saver **out) DLRM_MUST_USE;
 void dlrm_saver_close(dlrm_saver **s); /* not collective */
 

@@ -50,7 +50,9 @@ typedef struct dlrm_placement_work {
     int64_t batch;
     int value_bytes, table_bytes; /* of an element: of a vector as it travels, of a table */
     int states;                   /* fp32 values of optimizer state for an element */
-    double memory_rate, network_rate; /* bytes/s of a rank */
+    /* Of a rank: bytes/s; and seconds that go besides: for each slice, for there being replicated tables, for each id of a table
+     * that is cut by rows, which the host picks its own rows' from. */
+    double memory_rate, network_rate, slice_s, replicated_s, pick_s;
 } dlrm_placement_work;
 
 typedef struct dlrm_placement_args {

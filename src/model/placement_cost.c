@@ -36,13 +36,21 @@ static double slice_vectors(const dlrm_placement_args *args, const dlrm_table_lo
     return args->unpooled && s->row_step > 1 ? load->positions : load->vectors;
 }
 
+/* Of an owner, but for the network. */
+static double owned_seconds(const dlrm_placement_args *args, const dlrm_table_load *load, const dlrm_slice *s)
+{
+    const dlrm_placement_work *w = &args->work;
+    const double batch = (double)w->batch, picked = s->row_step > 1 ? batch * load->ids * w->pick_s : 0;
+    return batch * row_bytes(w, load->ids / (double)s->row_step, slice_vectors(args, load, s), s->columns) / w->memory_rate + picked + w->slice_s;
+}
+
 double dlrm_slice_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, const dlrm_slice *s)
 {
     const dlrm_placement_work *w = &args->work;
     const dlrm_table_load *load = &loads[s->table];
     const double vectors = slice_vectors(args, load, s), batch = (double)w->batch;
     const double moved = batch * (ranks - 1) / ranks * s->columns * vectors * w->value_bytes;
-    return batch * row_bytes(w, load->ids / (double)s->row_step, vectors, s->columns) / w->memory_rate + 2 * moved / w->network_rate;
+    return owned_seconds(args, load, s) + 2 * moved / w->network_rate;
 }
 
 /* Of a replicated table, on every rank. */
@@ -70,10 +78,11 @@ void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_lo
         const dlrm_slice *s = &p->slices[k];
         const dlrm_table_load *load = &loads[s->table];
         if (s->owner == DLRM_EVERY_RANK)
-            everywhere += replicated_seconds(args, load, p->ranks, s);
+            everywhere += replicated_seconds(args, load, p->ranks, s) + w->slice_s;
         else
-            seconds[s->owner] += batch * row_bytes(w, load->ids / (double)s->row_step, slice_vectors(args, load, s), s->columns) / w->memory_rate;
+            seconds[s->owner] += owned_seconds(args, load, s);
     }
+    if (p->replicated_tables > 0) everywhere += w->replicated_s;
     for (int r = 0; r < p->ranks; r++) seconds[r] += everywhere;
 }
 
@@ -89,8 +98,9 @@ typedef struct search {
     int64_t most_elements; /* that a rank may hold */
 } search;
 
-/* Keeps these arguments if they are better: what fits before what does not, then the slowest rank's time. */
-static dlrm_status consider(search *s, const dlrm_placement_args *args)
+/* Keeps these arguments if they are better: what fits before what does not, then the slowest rank's time, which has to be
+ * `below` times that of those kept. */
+static dlrm_status consider(search *s, const dlrm_placement_args *args, double below)
 {
     dlrm_placement p;
     double slowest = 0;
@@ -103,7 +113,7 @@ static dlrm_status consider(search *s, const dlrm_placement_args *args)
     }
     dlrm_placement_clear(&p);
     if (st != DLRM_OK) return st;
-    if (s->seconds >= 0 && (fits < s->fits || (fits == s->fits && slowest >= s->seconds * 0.999))) return DLRM_OK;
+    if (s->seconds >= 0 && (fits < s->fits || (fits == s->fits && slowest >= s->seconds * below))) return DLRM_OK;
     s->best = *args;
     s->seconds = slowest;
     s->fits = fits;
@@ -136,6 +146,7 @@ static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
 }
 
 enum { TRIED = 24 /* thresholds of each kind */ };
+static const double BETTER = 0.999, WORTHWHILE = 0.95; /* what a way of cutting tables has to bring: the model is no better than that */
 
 /* One threshold after the other, those that are not given. sizes: of the tables, rising. */
 static dlrm_status search_thresholds(search *s, const int64_t *sizes)
@@ -149,17 +160,17 @@ static dlrm_status search_thresholds(search *s, const int64_t *sizes)
     for (int i = 0; i < TRIED && given.data_parallel < 0; i++) {
         a = s->best;
         a.data_parallel = sizes[(int64_t)i * (T - 1) / (TRIED - 1)];
-        TRY(consider(s, &a));
+        TRY(consider(s, &a, s->best.data_parallel < 0 ? WORTHWHILE : BETTER));
     }
     for (int i = -2; i < 6 && given.column_slice < 0 && !given.whole_rows; i++) {
         a = s->best;
         a.column_slice = i < 0 ? share << -i : share >> i;
-        if (a.column_slice > 0) TRY(consider(s, &a));
+        if (a.column_slice > 0) TRY(consider(s, &a, s->best.column_slice < 0 ? WORTHWHILE : BETTER));
     }
     for (int i = 0; i < TRIED && i < T && given.row_slice < 0 && !rounds; i++) {
         a = s->best;
         a.row_slice = sizes[T - 1 - i];
-        TRY(consider(s, &a));
+        TRY(consider(s, &a, s->best.row_slice < 0 ? WORTHWHILE : BETTER));
     }
     return DLRM_OK;
 }
@@ -174,7 +185,7 @@ dlrm_status dlrm_placement_choose(const dlrm_model_spec *spec, const dlrm_placem
     for (int k = 0; k < 4 && st == DLRM_OK; k++) {
         dlrm_placement_args a = *args;
         a.strategy = strategies[k];
-        st = consider(&s, &a);
+        st = consider(&s, &a, BETTER);
     }
     if (st == DLRM_OK && ranks > 1) st = dlrm_alloc(spec->n_tables, sizeof *sizes, "placement", &sizes);
     if (st == DLRM_OK && ranks > 1) {

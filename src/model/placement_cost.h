@@ -3,7 +3,8 @@
  *
  * A rank reads the rows of all ids of its slices, and for the update reads their gradients and reads and writes rows and
  * state; it sends its vectors to the samples' ranks and gets others', twice. Nothing is taken off for ids that repeat. A
- * replicated table costs each rank its own samples' rows, and what the sums of its rows' gradients move. */
+ * replicated table costs each rank its own samples' rows, and what the sums of its rows' gradients move. Besides there are
+ * the times of dlrm_placement_work that no byte explains. */
 #pragma once
 #include "model/placement.h"
 

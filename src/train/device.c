@@ -16,7 +16,7 @@ static dlrm_status check_cpu(const dlrm_config *cfg)
     return DLRM_OK;
 }
 
-void dlrm_device_rates(const dlrm_config *cfg, double *memory, double *network)
+void dlrm_device_rates(const dlrm_config *cfg, dlrm_placement_work *w)
 {
 #ifdef DLRM_CUDA
     const bool gpu = cfg->device != DLRM_DEVICE_CPU;
@@ -24,8 +24,11 @@ void dlrm_device_rates(const dlrm_config *cfg, double *memory, double *network)
     const bool gpu = false;
     (void)cfg;
 #endif
-    *memory = gpu ? 3.9e12 : 10e9;
-    *network = gpu ? 350e9 : 5e9;
+    w->memory_rate = gpu ? 3.9e12 : 10e9;
+    w->network_rate = gpu ? 350e9 : 5e9;
+    w->slice_s = gpu ? 0.5e-6 : 2e-6;
+    w->replicated_s = gpu ? 150e-6 : 10e-6;
+    w->pick_s = 6e-9;
 }
 
 #ifdef DLRM_CUDA

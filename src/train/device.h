@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include "comm/exchange.h"
 #include "config/config.h"
+#include "model/placement.h"
 
 /* Collective. From `device` of the config: *device = -1 for CPU, else the GPU of this rank. auto: GPUs if this build has
  * CUDA and every host has a GPU for each of its ranks. Refuses what the device cannot do. */
@@ -23,6 +24,6 @@ dlrm_status dlrm_device_meter_open(int device, dlrm_device_meter **out) DLRM_MUS
 void dlrm_device_meter_sample(dlrm_device_meter *m);
 void dlrm_device_meter_read(dlrm_device_meter *m, dlrm_device_use *out);
 void dlrm_device_meter_close(dlrm_device_meter **m);
-/* What a rank's memory and network move, bytes/s, for the cost of placements: an H200's as reached (docs/benchmarks.md), or a few
+/* What a rank's memory and network move, and other times, for the cost of placements: an H200's as reached (docs/benchmarks.md), or a few
  * cores'. Their ratio counts. By the config alone, so that all ranks agree. */
-void dlrm_device_rates(const dlrm_config *cfg, double *memory, double *network);
+void dlrm_device_rates(const dlrm_config *cfg, dlrm_placement_work *w);

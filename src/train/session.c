@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/folder.h"
 #include "checkpoint/load.h"
 #include "model/optimizer.h"
 #include "model/weights.h"
@@ -65,7 +66,7 @@ static dlrm_status make_placement(dlrm_session *s)
                              .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg)),
                                       .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
                                       .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt)}};
-    dlrm_device_rates(cfg, &a.work.memory_rate, &a.work.network_rate);
+    dlrm_device_rates(cfg, &a.work);
     TRY(dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place));
     for (int i = 0; i < s->place.n_parts; i++)
         if (s->place.parts[i].position != DLRM_WHOLE_BAG && dlrm_config_exchange_dtype(cfg) != DLRM_FP32)
@@ -130,15 +131,22 @@ static dlrm_status find_start(dlrm_session *s)
     return DLRM_OK;
 }
 
-dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, bool weights_only,
+/* A killed run's ranks may outlive their launcher and save once more: this waits for their end. */
+static dlrm_status lock_checkpoints(dlrm_session *s)
+{
+    return s->cfg.checkpoint.path && s->comm->rank == 0 ? dlrm_checkpoints_lock(s->cfg.checkpoint.path, &s->lock) : DLRM_OK;
+}
+
+dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
                               dlrm_session *s)
 {
-    *s = (dlrm_session){.comm = comm, .weights_only = weights_only};
+    *s = (dlrm_session){.comm = comm, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
     s->threads = choose_threads(comm);
     TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
     dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
-    TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, weights_only, &s->from));
-    if (!weights_only) TRY(find_start(s));
+    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, lock_checkpoints(s), NULL));
+    TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, s->weights_only, &s->from));
+    if (!s->weights_only) TRY(find_start(s));
     return dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL);
 }
 
@@ -205,6 +213,7 @@ void dlrm_session_close(dlrm_session *s)
     dlrm_model_spec_clear(&s->spec);
     dlrm_feature_spec_clear(&s->files);
     dlrm_config_clear(&s->cfg);
+    if (s->lock >= 0) close(s->lock);
 }
 
 bool dlrm_session_has_test(const dlrm_session *s)

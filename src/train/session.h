@@ -18,6 +18,7 @@ typedef struct dlrm_session {
     bool *wanted_by;      /* [ranks][n_inputs] */
     bool *own_only;       /* [n_inputs] */
     bool weights_only;    /* no training: evaluation, prediction */
+    int lock;             /* rank 0 of a training: on the folder of checkpoints; -1: none */
     dlrm_resume from;     /* the checkpoint that the run goes on from */
     int64_t first_step, first_batch; /* steps made before this run, and batches read, counted over epochs: equal, unless the batch
                                         size changed */
@@ -27,8 +28,14 @@ typedef struct dlrm_session {
     dlrm_model model;
 } dlrm_session;
 
-/* Config, data, checkpoint to go on from, and placement: what --check needs. weights_only: no training follows. */
-dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, bool weights_only,
+typedef enum dlrm_purpose {
+    DLRM_TO_CHECK,
+    DLRM_TO_TRAIN, /* has the folder of checkpoints to itself, from before it looks for the newest one there */
+    DLRM_TO_SCORE  /* evaluation, prediction: weights alone */
+} dlrm_purpose;
+
+/* Config, data, checkpoint to go on from, and placement: what --check needs. */
+dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
                               dlrm_session *out) DLRM_MUST_USE;
 /* Backend and model with its initial or loaded weights, or the checkpoint's state. */
 dlrm_status dlrm_session_open_model(dlrm_session *s) DLRM_MUST_USE;

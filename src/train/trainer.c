@@ -172,10 +172,12 @@ static dlrm_status save(trainer *t, bool background)
     dlrm_train_state state = {.step = t->step, .updates = t->s->model.updates, .epoch = position / per_epoch,
                               .row = position % per_epoch * t->s->batch, .evaluated = t->evaluated, .auc = t->auc};
     TRY(join_losses(t));
-    if (t->s->model.scaled) { /* a run that goes on from here skips from 0 */
+    if (t->s->model.scaled) {
         dlrm_scale scale;
         t->s->be.ops->scale_get(&t->s->be, &scale);
-        state.updates -= scale.skipped;
+        state.loss_scale = (double)scale.scale;
+        state.good_steps = scale.good;
+        state.skipped_steps = scale.skipped;
     }
     dlrm_report_losses(t->report, &state.loss_sum, &state.losses);
     dlrm_mem_freeze(false);
@@ -217,7 +219,7 @@ static dlrm_status loop(trainer *t)
         bool line = (every > 0 && t->step % every == 0) || t->step == t->steps || t->signal;
         if (line || dlrm_losses_full(&t->losses)) TRY(tell(t, line));
         if (dlrm_session_evaluates(t->s, t->step) && !t->signal) TRY(evaluate(t));
-        if (target_reached(t) && !line) TRY(tell(t, true));
+        if ((target_reached(t) || t->signal) && !line) TRY(tell(t, true)); /* a signal that ended the evaluation */
         if (dlrm_saving_due(&t->saving, t->step, saving))
             TRY(save(t, true));
         else

@@ -417,7 +417,7 @@ class Leftovers(CheckpointTest):
 
     def test_unusable(self):
         self.make_data()
-        self.refuse(2, 1, r"config\.yaml/ckpt: cannot list the folder: Not a directory", "config.yaml", "checkpoint.path=config.yaml/ckpt")
+        self.refuse(2, 1, r"config\.yaml/ckpt: cannot make the folder: Not a directory", "config.yaml", "checkpoint.path=config.yaml/ckpt")
         self.refuse(2, 1, r"config\.yaml/ckpt: cannot make the folder: Not a directory", "config.yaml", "checkpoint.path=config.yaml/ckpt",
                     "checkpoint.resume=never")
 
