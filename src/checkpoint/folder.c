@@ -168,7 +168,11 @@ static dlrm_status retire(const char *path, const dlrm_checkpoint_entry *e)
     gone_name(e->step, name);
     TRY(join(path, e->name, from));
     TRY(join(path, name, to));
-    if (rename(from, to) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", from, name, strerror(errno));
+    if (rename(from, to) != 0) {
+        const bool leftover = errno == ENOTEMPTY || errno == EEXIST; /* of a removal that failed half-way */
+        if (!leftover || remove_folder(to) != DLRM_OK || rename(from, to) != 0)
+            return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", from, name, strerror(errno));
+    }
     return remove_folder(to);
 }
 
@@ -216,7 +220,10 @@ static dlrm_status put_in_place(const char *path, int64_t step, const char *part
             return DLRM_OK;
         }
         if (rename(whole, gone) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", whole, name, strerror(errno));
-        if (rename(part, whole) == 0) return remove_folder(gone);
+        if (rename(part, whole) == 0) {
+            (void)!remove_folder(gone); /* a later start does, if not */
+            return DLRM_OK;
+        }
         int error = errno;
         (void)!rename(gone, whole);
         return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", part, whole, strerror(error));

@@ -1,6 +1,8 @@
 #include "train/resume.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "checkpoint/folder.h"
@@ -16,6 +18,9 @@ static dlrm_status choose(const dlrm_config *cfg, char *folder, size_t bytes)
     if (!strcmp(resume, "never")) return DLRM_OK;
     if (strcmp(resume, "auto") != 0) {
         snprintf(folder, bytes, "%s", resume);
+        if (access(resume, F_OK) != 0)
+            return dlrm_config_fail(cfg, "checkpoint.resume", "cannot find \"%s\": %s; expected auto, never or a checkpoint's folder", resume,
+                                    strerror(errno));
         TRY(dlrm_checkpoints_list(resume, NULL, 0, &list, &n));
         dlrm_status st = n == 0 ? DLRM_OK : dlrm_config_fail(cfg, "checkpoint.resume", "found \"%s\", a folder of checkpoints; expected one "
                                                              "of them, such as %s/%s", resume, resume, list[0].name);

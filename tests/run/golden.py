@@ -109,7 +109,7 @@ def main():
     placements = [x for x in args.placements.split(",") if x]
     several = [n for n in ranks if n > 1]  # a placement is of several ranks
     placements = placements if several else []
-    forced = {(x, n): r.run(n, False, *r.forced(x)) for x in placements for n in several[:2]}
+    forced = {x: r.run(several[:2][-1], False, *r.forced(x)) for x in placements}
     worst = {}
     for result in list(forced.values()) + list(default.values()) + list(pinned.values()):
         for kind, value in (r.check(result) if result else {}).items():
@@ -120,8 +120,6 @@ def main():
         r.same(pinned[ranks[0]], r.run(n, True), losses=True)
     for k, x in enumerate(placements):
         r.same(pinned[ranks[0]], r.run(several[k % len(several)], True, *r.forced(x)), losses=True)
-        n = several[:2][-1]
-        r.same(forced[x, n], r.run(n, False, *r.forced(x)), losses=True)
     some = ranks[min(1, len(ranks) - 1)]
     r.same(default[some], r.run(some, False), losses=True)
     r.same(default[some], r.run(some, False, "eval.every_steps=1"))
