@@ -39,7 +39,7 @@ suite() { PATH=$folder/bin:$PATH PYTHON=python DLRM_COMMIT=abcdef tests/gpu.sh "
 export GPUS=1 BAD=
 suite || fail "the suite on one GPU"
 head -n 1 "$folder/out" | grep -Eqx "commit abcdef, 1 x Some GPU, [0-9-]{10}" || fail "the header"
-for what in "check_ops --device cuda" "golden.py .*a_dot_sgd/ --ranks 1 " racecheck gpu_auc cuda_kernels_bench "bench_gpu.* --gpus 1" bench_torch_gpu; do
+for what in "check_ops --device cuda" "golden.py .*a_dot_sgd --ranks 1 " racecheck gpu_auc cuda_kernels_bench "bench_gpu.* --gpus 1" bench_torch_gpu; do
     grep -Eq -- "$what" "$folder/out" || fail "the suite did not run $what"
 done
 tail -n 1 "$folder/out" | grep -Eqx "[0-9]{2} passed, 0 failed" || fail "the closing line"
@@ -49,7 +49,7 @@ head -n 1 "$folder/out" | grep -q ", only sanitize$" || fail "the header of a pa
 tail -n 1 "$folder/out" | grep -Eqx "[0-9]+ passed, 4 failed" || fail "failed parts are not counted"
 GPUS=4
 suite golden times || fail "the suite on two GPUs"
-grep -q -- "a_dot_sgd/ --ranks 1,2 " "$folder/out" || fail "golden cases do not use both GPUs"
+grep -q -- "a_dot_sgd --ranks 1,2 " "$folder/out" || fail "golden cases do not use both GPUs"
 GPUS=0
 if suite; then fail "no GPU is a success"; fi
 if suite nonsense; then fail "an unknown section is a success"; fi
