@@ -143,8 +143,8 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
     *s = (dlrm_session){.comm = comm, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
     s->threads = choose_threads(comm);
     TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
-    dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, lock_checkpoints(s), NULL));
+    dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s); /* rank 0 may have waited for the lock longer than that */
     TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, s->weights_only, &s->from));
     if (!s->weights_only) TRY(find_start(s));
     return dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL);

@@ -409,7 +409,7 @@ class Leftovers(CheckpointTest):
         os.mkdir(self.path("ckpt"))
         with open(self.path("ckpt", ".lock"), "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            self.refuse(2, 1, r"^ckpt: another run writes its checkpoints there; ", "config.yaml", "checkpoint.path=ckpt")
+            self.refuse(2, 1, r"^ckpt: another run writes its checkpoints there; ", "config.yaml", "checkpoint.path=ckpt", "parallel.timeout_s=3")
             timer = threading.Timer(1.5, fcntl.flock, (lock, fcntl.LOCK_UN))
             timer.start()
             self.succeed(2, "config.yaml", "checkpoint.path=ckpt")
