@@ -49,26 +49,29 @@ static void cuda(const nccl_exchange *n, cudaError_t code, const char *what)
 
 /* --- watching --- */
 
-static void check_health(nccl_exchange *n, int rank)
+static void give_up(nccl_exchange *n, dlrm_comm *comm, const char *why)
+{
+    dlrm_comm_last_words(comm, why);
+    ncclCommAbort(n->comm);
+    _exit(DLRM_E_RUNTIME);
+}
+
+static void check_health(nccl_exchange *n, dlrm_comm *comm)
 {
     ncclResult_t error = ncclSuccess;
     char text[400];
     if (ncclCommGetAsyncError(n->comm, &error) == ncclSuccess && error != ncclSuccess && error != ncclInProgress) {
-        snprintf(text, sizeof text, "rank %d: NCCL: %s (%s); another rank has stopped or died", rank, ncclGetErrorString(error),
+        snprintf(text, sizeof text, "NCCL: %s (%s); another rank has stopped or died", ncclGetErrorString(error),
                  ncclGetLastError(n->comm));
-        dlrm_error_line(text);
-        ncclCommAbort(n->comm);
-        _exit(DLRM_E_RUNTIME);
+        give_up(n, comm, text);
     }
     int64_t last = n->started;
     for (int64_t t = last > TICKETS / 2 ? last - TICKETS / 2 : 0; t < last; t++) {
         double waited = dlrm_now() - n->since[t % TICKETS];
         if (waited < n->timeout_s || cudaEventQuery(n->done[t % TICKETS]) != cudaErrorNotReady) continue;
-        snprintf(text, sizeof text, "rank %d: an exchange between GPUs has waited longer than parallel.timeout_s (%g s); another rank has "
-                 "stopped or died", rank, n->timeout_s);
-        dlrm_error_line(text);
-        ncclCommAbort(n->comm);
-        _exit(DLRM_E_RUNTIME);
+        snprintf(text, sizeof text, "an exchange between GPUs has waited longer than parallel.timeout_s (%g s); another rank has "
+                 "stopped or died", n->timeout_s);
+        give_up(n, comm, text);
     }
 }
 
@@ -85,7 +88,7 @@ static void *watch(void *arg)
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&n->stop_signal, &n->lock, &until);
-        if (!n->stop) check_health(n, x->comm->rank);
+        if (!n->stop) check_health(n, x->comm);
     }
     pthread_mutex_unlock(&n->lock);
     return NULL;

@@ -28,6 +28,8 @@ typedef struct blocks {
 
 struct dlrm_comm_impl {
     MPI_Comm comm, host; /* all ranks; those on this host */
+    MPI_Win host_memory;
+    atomic_bool *spoken; /* in memory that the host's ranks share: has one of them said why the job ends? */
     MPI_Request *requests; /* [2 * ranks], twice */
     blocks background; /* the one in flight */
     int in_flight;     /* its messages */
@@ -70,9 +72,19 @@ static void leave(dlrm_comm *c)
     c->impl->running = NULL;
 }
 
+void dlrm_comm_last_words(dlrm_comm *c, const char *why)
+{
+    enum { LAUNCHER_ENDS_OTHERS_S = 10 };
+    char text[600];
+    snprintf(text, sizeof text, "dlrm-train: rank %d: %s", c->impl->rank, why);
+    if (!atomic_exchange(c->impl->spoken, true)) dlrm_error_line(text);
+    else sleep(LAUNCHER_ENDS_OTHERS_S);
+}
+
 static void *watch(void *arg)
 {
-    struct dlrm_comm_impl *m = arg;
+    dlrm_comm *c = arg;
+    struct dlrm_comm_impl *m = c->impl;
     pthread_mutex_lock(&m->lock);
     while (!m->stop) {
         struct timespec until;
@@ -82,15 +94,14 @@ static void *watch(void *arg)
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&m->stop_signal, &m->lock, &until);
         const char *what = m->running;
-        /* Ranks that wait for the same silent rank notice together: they speak in turn, with time for the launcher to end
+        /* Ranks that wait for the same silent rank notice together: hosts speak in turn, with time for the launcher to end
          * the job after the first. */
         double turn = m->rank < 30 ? m->rank : 30;
         if (what && dlrm_now() - m->since > m->timeout_s + turn) {
-            char text[300];
-            snprintf(text, sizeof text,
-                     "dlrm-train: rank %d: %s has waited longer than parallel.timeout_s (%g s); another rank has stopped or died",
-                     m->rank, what, m->timeout_s);
-            dlrm_error_line(text);
+            char why[200];
+            snprintf(why, sizeof why, "%s has waited longer than parallel.timeout_s (%g s); another rank has stopped or died", what,
+                     m->timeout_s);
+            dlrm_comm_last_words(c, why);
             _exit(DLRM_E_RUNTIME);
         }
     }
@@ -118,6 +129,20 @@ static dlrm_status check_launcher(int ranks, int *rank)
     return DLRM_OK;
 }
 
+static void share_host_memory(struct dlrm_comm_impl *m)
+{
+    MPI_Aint bytes;
+    int unit, rank;
+    void *at;
+    check(MPI_Comm_rank(m->host, &rank), "MPI_Comm_rank");
+    check(MPI_Win_allocate_shared(rank == 0 ? sizeof *m->spoken : 0, 1, MPI_INFO_NULL, m->host, &at, &m->host_memory),
+          "MPI_Win_allocate_shared");
+    check(MPI_Win_shared_query(m->host_memory, 0, &bytes, &unit, &at), "MPI_Win_shared_query");
+    m->spoken = at;
+    if (rank == 0) atomic_init(m->spoken, false);
+    check(MPI_Barrier(m->host), "MPI_Barrier");
+}
+
 dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
 {
     int level;
@@ -129,6 +154,7 @@ dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
     check(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_split_type(m->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &m->host), "MPI_Comm_split_type");
+    share_host_memory(m);
     MPI_Comm_rank(m->comm, &out->rank);
     MPI_Comm_size(m->comm, &out->ranks);
     m->rank = out->rank;
@@ -142,7 +168,7 @@ dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->stop_signal, NULL);
     if (out->ranks > 1) {
-        if (pthread_create(&m->thread, NULL, watch, m) != 0) return FAIL(DLRM_E_RUNTIME, "cannot start the watchdog thread");
+        if (pthread_create(&m->thread, NULL, watch, out) != 0) return FAIL(DLRM_E_RUNTIME, "cannot start the watchdog thread");
         m->thread_runs = true;
     }
     return DLRM_OK;
@@ -169,6 +195,7 @@ void dlrm_comm_close(dlrm_comm *c)
         dlrm_free(&m->requests);
         dlrm_free(&m->counts);
         dlrm_free(&m->at);
+        MPI_Win_free(&m->host_memory);
         MPI_Comm_free(&m->host);
         MPI_Comm_free(&m->comm);
         dlrm_free(&c->impl);

@@ -18,6 +18,9 @@ typedef struct dlrm_comm {
 dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out) DLRM_MUST_USE;
 void dlrm_comm_set_timeout(dlrm_comm *c, double seconds);
 void dlrm_comm_close(dlrm_comm *c);
+/* From any thread: says why this rank leaves, which makes the launcher end the others. If another rank on this host has said
+ * so already it says nothing, and gives the launcher time. The caller then leaves. */
+void dlrm_comm_last_words(dlrm_comm *c, const char *why);
 
 /* All ranks leave by the same door: DLRM_OK if all were; else every rank returns the code of the lowest failing rank and
  * has its message in the error slot (*who = that rank, may be NULL). */
