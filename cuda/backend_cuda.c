@@ -104,17 +104,46 @@ void cuda_release(dlrm_backend *be, void *p)
     *at = NULL;
 }
 
+static dlrm_status cuda_alloc_host(dlrm_backend *be, int64_t count, size_t size, const char *what, void *out)
+{
+    size_t bytes;
+    void *p = NULL;
+    *(void **)out = NULL;
+    if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes))
+        return FAIL(DLRM_E_RUNTIME, "cannot allocate %lld x %zu bytes of host memory for %s", (long long)count, size, what);
+    cudaError_t code = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped);
+    if (code != cudaSuccess) {
+        (void)cudaGetLastError();
+        return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot allocate %.3f GiB of page-locked host memory for %s (%s); %.3f GiB are available",
+                    cuda_of(be)->device, (double)bytes / (1 << 30), what, cudaGetErrorString(code), (double)dlrm_mem_available() / (1 << 30));
+    }
+    memset(p, 0, bytes);
+    *(void **)out = p;
+    return DLRM_OK;
+}
+
+static void cuda_release_host(dlrm_backend *be, void *p)
+{
+    void **at = p;
+    if (*at) {
+        cuda_steps_forget(cuda_of(be));
+        cuda_must(cuda_of(be), cudaFreeHost(*at), "freeing host memory");
+    }
+    *at = NULL;
+}
+
+/* Either side may be the host's. */
 static void cuda_upload(dlrm_backend *be, void *to, const void *from_host, size_t bytes)
 {
     const cuda_impl *c = cuda_of(be);
-    cuda_must(c, cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyHostToDevice, c->compute.stream), "upload");
+    cuda_must(c, cudaMemcpyAsync(to, from_host, bytes, cudaMemcpyDefault, c->compute.stream), "upload");
     cuda_must(c, cudaStreamSynchronize(c->compute.stream), "upload");
 }
 
 static void cuda_download(dlrm_backend *be, void *to_host, const void *from, size_t bytes)
 {
     const cuda_impl *c = cuda_of(be);
-    cuda_must(c, cudaMemcpyAsync(to_host, from, bytes, cudaMemcpyDeviceToHost, c->compute.stream), "download");
+    cuda_must(c, cudaMemcpyAsync(to_host, from, bytes, cudaMemcpyDefault, c->compute.stream), "download");
     cuda_must(c, cudaStreamSynchronize(c->compute.stream), "what ran before a download");
 }
 
@@ -353,6 +382,8 @@ static const dlrm_backend_ops cuda_ops = {
     .name = "cuda",
     .alloc = cuda_alloc,
     .release = cuda_release,
+    .alloc_host = cuda_alloc_host,
+    .release_host = cuda_release_host,
     .upload = cuda_upload,
     .download = cuda_download,
     .pin = cuda_pin,
@@ -379,6 +410,8 @@ static const dlrm_backend_ops cuda_ops = {
     .update = cuda_update,
     .row_sums = cuda_row_sums,
     .rows_update = cuda_rows_update,
+    .write_back = cuda_write_back,
+    .cache_use = cuda_cache_use,
     .weights_open = cuda_weights_open,
     .weights_changed = cuda_weights_changed,
     .dense_update = cuda_dense_update,
@@ -430,7 +463,7 @@ static dlrm_status open_rest(dlrm_backend *be, const dlrm_backend_args *args)
 dlrm_status dlrm_cuda_backend_open(const dlrm_backend_args *args, dlrm_backend *out)
 {
     const bool low = args->precision == DLRM_BF16 || args->precision == DLRM_FP16;
-    *out = (dlrm_backend){.ops = cuda_with_ranges(&cuda_ops), .act = low ? args->precision : DLRM_FP32, .act_bytes = low ? 2 : 4, .row_multiple = 8};
+    *out = (dlrm_backend){.ops = cuda_with_ranges(&cuda_ops), .act = low ? args->precision : DLRM_FP32, .act_bytes = low ? 2 : 4, .apart = true, .row_multiple = 8};
     TRY(dlrm_alloc(1, sizeof(cuda_impl), "CUDA backend", &out->impl));
     cuda_impl *c = cuda_of(out);
     c->device = args->device;

@@ -100,6 +100,16 @@ void cuda_recorded_laps(const cuda_impl *c, double *seconds);
 /* The upload of a constant while a step is being recorded, of which it is no part. */
 void cuda_upload_aside(const cuda_impl *c, void *to, const void *from_host, size_t bytes);
 
+/* cache_pools.c: rows on the device of tables in the host's memory. NULL: no cache. */
+typedef struct cuda_cache cuda_cache;
+/* Tables that are `home` get what kernels need of the cache. *out: to be closed also after an error. */
+dlrm_status cuda_cache_open(dlrm_backend *be, const dlrm_shard *s, dlrm_cuda_table *tables, cuda_cache **out) DLRM_MUST_USE;
+void cuda_cache_close(dlrm_backend *be, cuda_cache **c);
+/* On the feed queue, after a sort. */
+void cuda_cache_fetch(dlrm_backend *be, cuda_cache *c, const dlrm_cuda_shard *shard, int64_t B, const dlrm_cuda_sorted *sorted);
+void cuda_cache_write_back(dlrm_backend *be, const cuda_cache *c, const dlrm_cuda_shard *shard);
+void cuda_cache_count(dlrm_backend *be, const cuda_cache *c, dlrm_cache_use *use);
+
 /* vectors.c: tables and interaction */
 dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s);
 void cuda_shard_close(dlrm_backend *be, dlrm_shard *s);
@@ -109,6 +119,8 @@ void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a);
 void cuda_update(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_row_sums(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a);
+void cuda_write_back(dlrm_backend *be, const dlrm_shard *s);
+void cuda_cache_use(dlrm_backend *be, const dlrm_shard *s, dlrm_cache_use *use);
 void cuda_join_forward(dlrm_backend *be, const dlrm_join_args *a);
 void cuda_join_backward(dlrm_backend *be, const dlrm_join_args *a);
 void cuda_interact_forward(dlrm_backend *be, const dlrm_interact_args *a);

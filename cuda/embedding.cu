@@ -161,6 +161,8 @@ cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *s, const dlrm_cuda_table *tabl
 /* What one block does: one input, samples [begin, end). */
 template <class T, class O> struct lookup_job {
     const T *weight;
+    const T *home;       /* with a cache: what of the table is not in `weight` */
+    const int32_t *slot; /* or NULL */
     O *out; /* column of the input in row 0 */
     const uint32_t *ids;
     const int64_t *offsets, *whole;
@@ -168,6 +170,13 @@ template <class T, class O> struct lookup_job {
     int32_t dim, hotness;
     bool mean;
 };
+
+template <class T, class O> __device__ __forceinline__ const T *row_at(const lookup_job<T, O> &a, uint32_t id)
+{
+    if (!a.slot) return a.weight + (int64_t)id * a.dim;
+    const int32_t slot = __ldg(a.slot + id);
+    return slot < 0 ? a.home + (int64_t)id * a.dim : a.weight + (int64_t)slot * a.dim;
+}
 
 /* Bags of one id: `lanes` lanes a row, each IN_FLIGHT rows at a time. */
 template <int V, class T, class O> __device__ __forceinline__ void lookup_single(const lookup_job<T, O> &a, int lanes)
@@ -178,7 +187,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_single
 #pragma unroll
         for (int u = 0; u < IN_FLIGHT; u++) {
             int64_t at = s + u * groups;
-            row[u] = a.weight + (int64_t)(at < a.end ? __ldg(a.ids + at) : 0) * a.dim;
+            row[u] = row_at(a, at < a.end ? __ldg(a.ids + at) : 0);
         }
         for (int c = first; c < a.dim; c += lanes * V) {
             vec<V> v[IN_FLIGHT];
@@ -206,7 +215,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled
                 vec<V> v[IN_FLIGHT];
 #pragma unroll
                 for (int u = 0; u < IN_FLIGHT; u++)
-                    v[u] = i + u < end ? load_vec<V>(a.weight + (int64_t)__ldg(a.ids + i + u) * a.dim + c) : zero_vec<V>();
+                    v[u] = i + u < end ? load_vec<V>(row_at(a, __ldg(a.ids + i + u)) + c) : zero_vec<V>();
 #pragma unroll
                 for (int u = 0; u < IN_FLIGHT; u++)
 #pragma unroll
@@ -242,6 +251,8 @@ __global__ void __launch_bounds__(LOOKUP_THREADS)
     const dlrm_cuda_table *t = &s.tables[in.table];
     lookup_job<T, O> a;
     a.weight = (const T *)t->weight;
+    a.home = (const T *)t->home;
+    a.slot = t->slot;
     a.out = out + in.column;
     a.ids = bags[j].ids;
     a.offsets = bags[j].offsets;

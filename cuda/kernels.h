@@ -21,12 +21,18 @@ extern "C" {
 
 /* A table of the rank. The caller fills what stands above the line; plan fills the rest. */
 typedef struct dlrm_cuda_table {
-    void *weight;    /* [rows, dim], of the shard's dtype */
-    float *state[2]; /* as in dlrm_table_shard */
+    void *weight;    /* [rows, dim], of the shard's dtype; with a cache: the pool's */
+    float *state[2]; /* as in dlrm_table_shard; or the pool's */
     int64_t rows;
     int32_t dim;
     uint64_t stream; /* as in dlrm_table_shard */
     int64_t first_element, row_elements;
+    /* Of a table in the host's memory with a cache on the device: */
+    int32_t pool;
+    int32_t *slot;      /* [rows] in the pool of each row, -1: it is in home; NULL: no cache */
+    int64_t *place;     /* the pool's [slots], for kernels that have a slot and need its row */
+    void *home;         /* [rows, dim] */
+    float *home_state[2];
     /* --- */
     int64_t first_key;             /* of its rows among the rows of all tables */
     int64_t first_pair;            /* pairs per sample of the tables before it */
@@ -136,6 +142,41 @@ cudaError_t dlrm_cuda_row_sums(const dlrm_cuda_shard *shard, const dlrm_cuda_bag
 cudaError_t dlrm_cuda_rows_update(const dlrm_cuda_shard *shard, const float *sums, bool marked, int64_t most_rows,
                                   dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step,
                                   cudaStream_t stream);
+
+/* --- cache.cu: rows of tables in the host's memory --- */
+
+/* Counts of a pool. */
+typedef struct dlrm_cuda_pool_counts {
+    int32_t missing; /* rows of the batch that are not in the pool */
+    int32_t taken[2]; /* slots to give up: of those listed least often, and of those as often as `often` */
+    int32_t often, below; /* slots listed in fewer than `often` batches go, `below` of them, and of the others as many as it takes */
+    int32_t slots[256]; /* that may be given up, by how often they were listed */
+    int64_t listed, found; /* as in dlrm_cache_use */
+} dlrm_cuda_pool_counts;
+
+/* Room for rows of one width. A slot is free, or holds a row, whose values are then here and not in the table's home. */
+typedef struct dlrm_cuda_pool {
+    int32_t dim;
+    int32_t slots;
+    void *weight;        /* [slots, dim] */
+    float *state[2];     /* [slots, state_width[k]], of which 0: none */
+    int32_t state_width[2];
+    int64_t *place;      /* [slots] table << 40 | row; -1: free */
+    int32_t *batch;      /* [slots] number of the batch that listed it last */
+    uint8_t *often;      /* [slots] batches that listed it, halved now and then */
+    int64_t *missing;    /* [most rows that a batch lists] places of those that are not in the pool */
+    int32_t *victims;    /* [as many] the slots that they get */
+    dlrm_cuda_pool_counts *counts;
+} dlrm_cuda_pool;
+
+/* Between a sort and what uses it, on the sort's stream: all rows that it lists, of tables with a cache, are in their pools. Rows
+ * of this batch and of the one before, which may be worked on meanwhile, keep their slots. number: of the batch among those
+ * sorted, from 2. pools: device array of n_pools; host_pools: the same. */
+cudaError_t dlrm_cuda_cache_fetch(const dlrm_cuda_shard *shard, int64_t B, const dlrm_cuda_sorted *sorted, int n_pools,
+                                  const dlrm_cuda_pool *pools, const dlrm_cuda_pool *host_pools, int32_t number,
+                                  cudaStream_t stream);
+/* Copies the rows of a pool home; they stay in it. */
+cudaError_t dlrm_cuda_cache_write_back(const dlrm_cuda_shard *shard, const dlrm_cuda_pool *pool, cudaStream_t stream);
 
 /* --- interaction: interact.cu (dot), concat.cu (cat, pool) --- */
 

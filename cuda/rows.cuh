@@ -1,5 +1,6 @@
 /* A row of a table under its update rule: what the updates from sorted gradients and from sums over ranks share. */
 #pragma once
+#include "cuda/cache.cuh"
 #include "cuda/embedding.cuh"
 #include "cuda/rules.cuh"
 
@@ -11,11 +12,21 @@ template <class T> struct row_ref {
     int64_t element;        /* number of the row's first in the whole table */
 };
 
+/* Which row of `weight` has a row's values, while a batch that lists it is worked on. */
+__device__ __forceinline__ int64_t where_row_is(const dlrm_cuda_table &t, int64_t row)
+{
+    return t.slot ? t.slot[row] : row;
+}
+
+/* row: of `weight`. */
 template <class T, rule_kind KIND>
 __device__ __forceinline__ row_ref<T> row_of(const dlrm_cuda_table &t, int64_t row, uint64_t step)
 {
     const int64_t element = row * t.dim;
-    row_ref<T> r = {(T *)t.weight + element, NULL, NULL, dlrm_rng_at_step(t.stream, step), t.first_element + row * t.row_elements};
+    int64_t number = row; /* of the row in the table, which random bits go by */
+    if constexpr (sizeof(T) < sizeof(float))
+        if (t.slot) number = place_row(t.place[row]);
+    row_ref<T> r = {(T *)t.weight + element, NULL, NULL, dlrm_rng_at_step(t.stream, step), t.first_element + number * t.row_elements};
     if constexpr (KIND == RULE_ROWWISE) r.state0 = t.state[0] + row;
     if constexpr (rule_states<KIND>() > 0) r.state0 = t.state[0] + element;
     if constexpr (rule_states<KIND>() > 1) r.state1 = t.state[1] + element;

@@ -11,7 +11,7 @@ enum { UPDATE_THREADS = 256, UPDATE_AHEAD = 4, GROUP_THREADS = 128, GROUP_AHEAD 
 /* A block's pairs, decoded once, in shared memory; and PIECE more, where its last piece may end. */
 struct span {
     int64_t *gradient; /* element of d_pooled */
-    int64_t *row;
+    int64_t *row; /* where_row_is */
     float *by; /* what its gradient is multiplied by */
     uint8_t *flags;
 };
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
         const dlrm_cuda_input in = s.inputs[j];
         const int64_t key =
             s.wide_keys ? ((const int64_t *)sorted.keys)[begin + i] : ((const uint32_t *)sorted.keys)[begin + i];
-        p.row[i] = key - s.tables[in.table].first_key;
+        p.row[i] = where_row_is(s.tables[in.table], key - s.tables[in.table].first_key);
         p.gradient[i] = sample * s.width + in.column;
         p.by[i] = step->unscale;
         if (in.mean)
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(GROUP_THREADS)
         const dlrm_cuda_table t = s.tables[s.inputs[sorted.bags[run.at] % (uint32_t)s.n_inputs].table];
         const int64_t key =
             s.wide_keys ? ((const int64_t *)sorted.keys)[run.at] : ((const uint32_t *)sorted.keys)[run.at];
-        const row_ref<T> row = row_of<T, KIND>(t, key - t.first_key, step->step);
+        const row_ref<T> row = row_of<T, KIND>(t, where_row_is(t, key - t.first_key), step->step);
         if (t.dim % 4 == 0)
             add_up<4, KIND>(s, run, distance, t, row, *step, lane);
         else

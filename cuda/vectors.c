@@ -7,6 +7,7 @@
 /* A rank's tables on the device, and what a batch in each slot has there. */
 typedef struct shard_work {
     dlrm_cuda_shard shard;
+    cuda_cache *cache;
     void *memory, *sort_work;
     void *sorted_memory[DLRM_SORTED];
     dlrm_cuda_sorted sorted[DLRM_SORTED];
@@ -37,6 +38,7 @@ static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work 
         inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .column = from->column, .variable = from->variable,
                                       .mean = from->mean, .undivided = from->undivided};
     }
+    TRY_TO(done, st, cuda_cache_open(be, s, tables, &w->cache));
     code = dlrm_cuda_shard_plan(s->n_tables, tables, s->n_inputs, inputs, order, s->dtype, s->width, s->max_batch, &w->shard);
     if (code != cudaSuccess) {
         st = FAIL(DLRM_E_INPUT, "a batch of %lld samples has more ids than 32 bits count; a smaller batch or more ranks are needed",
@@ -95,6 +97,7 @@ void cuda_shard_close(dlrm_backend *be, dlrm_shard *s)
     for (int k = 0; k < DLRM_SORTED; k++) cuda_release(be, &w->sorted_memory[k]);
     cuda_release(be, &w->sort_work);
     cuda_release(be, &w->memory);
+    cuda_cache_close(be, &w->cache);
     dlrm_free(&w->bags);
     dlrm_free(&s->work);
 }
@@ -151,6 +154,19 @@ void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a)
     if (a->shard->n_inputs == 0) return;
     cuda_must(c, dlrm_cuda_sort(&w->shard, bags_on(c, &c->feed, a->shard, a->bags), a->B, &w->sorted[a->slot], w->sort_work, c->feed.stream),
               "sorting ids");
+    cuda_cache_fetch(be, w->cache, &w->shard, a->B, &w->sorted[a->slot]);
+}
+
+void cuda_write_back(dlrm_backend *be, const dlrm_shard *s)
+{
+    const shard_work *w = s->work;
+    cuda_cache_write_back(be, w->cache, &w->shard);
+}
+
+void cuda_cache_use(dlrm_backend *be, const dlrm_shard *s, dlrm_cache_use *use)
+{
+    const shard_work *w = s->work;
+    cuda_cache_count(be, w->cache, use);
 }
 
 void cuda_update(dlrm_backend *be, const dlrm_update_args *a)

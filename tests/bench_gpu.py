@@ -26,7 +26,9 @@ RATES = {"bf16": 790e12, "fp16": 790e12, "tf32": 400e12, "fp32": 67e12}  # FLOP/
 COPY = 4.3e12  # bytes/s
 
 # asked: ms of a step by number of GPUs; gpus: other numbers to measure (1 where nothing is said); per_gpu: samples a GPU, in place of
-# the batch of all; wait: asked share of a step, at most; files: read, not made up; beside: the workload that this one is compared with.
+# the batch of all; wait: asked share of a step, at most; files: read, not made up; beside: the workload that this one is compared with;
+# budget: share of the tables' elements that the GPU has room for, of tables cut to most_rows, with as many batches as steps, so that what
+# is in the cache was not brought in for the same batch before.
 PUBLISHED = 8192 / 2.75e3  # ms of a step at 2.75 M samples/s a GPU
 WORKLOADS = [
     dict(name="mlperf bf16 alpha 0", model=runs.mlperf, precision="bf16", alpha=0, asked={1: 3.4, 2: 2.1}),
@@ -35,6 +37,11 @@ WORKLOADS = [
     dict(name="mlperf bf16 files", model=runs.mlperf, precision="bf16", files=True, asked={1: 3.4}, wait=0.02),
     dict(name="mlperf tf32", model=runs.mlperf, precision="tf32", asked={1: 7.0}),
     dict(name="mlperf fp32", model=runs.mlperf, precision="fp32"),
+    dict(name="mlperf bf16 4M rows", model=runs.mlperf, precision="bf16", most_rows=4000000, new_batches=True),
+    dict(name="mlperf bf16 4M rows 10 %", model=runs.mlperf, precision="bf16", most_rows=4000000, new_batches=True, budget=0.1,
+         beside="mlperf bf16 4M rows"),
+    dict(name="mlperf bf16 4M rows 10 % uncached", model=runs.mlperf, precision="bf16", most_rows=4000000, new_batches=True, budget=0.1,
+         cache=False, beside="mlperf bf16 4M rows 10 %"),
     dict(name="tiny bf16", model=runs.tiny, precision="bf16", asked={1: 1.6, 2: 1.2}),
     dict(name="tiny bf16 deterministic", model=runs.tiny, precision="bf16", deterministic=True, beside="tiny bf16"),
     dict(name="small bf16", model=runs.small, precision="bf16", asked={1: 7.0, 2: 4.5}),
@@ -70,17 +77,21 @@ def make_files(args, config, alpha, folder):
 
 
 def configure(args, work, gpus, folder):
-    config, alpha = work["model"](args.rows), work.get("alpha", 1.05)
+    config, alpha = work["model"](min(args.rows or 1 << 40, work.get("most_rows", 1 << 40))), work.get("alpha", 1.05)
     config["device"] = args.device
     batch = work["per_gpu"] * gpus if "per_gpu" in work else 65536
     config["train"] = {"batch_size": args.batch or batch, "steps": 2 * args.steps, "deterministic": work.get("deterministic", False),
                        "precision": work["precision"] if args.device == "cuda" else "fp32"}
+    if "budget" in work:
+        elements = sum(t["rows"] * t.get("dim", config["model"]["embedding_dim"]) for t in config["model"]["tables"])
+        config["parallel"] = {"strategy": "memory_balanced", "device_embedding_elements": int(work["budget"] * elements / gpus),
+                              "host_cache": work.get("cache", True)}
     config["eval"] = {"every_epoch": False}
     config["log"] = {"every_steps": args.steps, "progress": False}
     if work.get("files"):
         config["data"] = {"format": "split_binary", "path": make_files(args, config, alpha, os.path.join(folder, "data"))}
     else:
-        config["data"]["synthetic"].update({"alpha": alpha, "batches": args.batches})
+        config["data"]["synthetic"].update({"alpha": alpha, "batches": 2 * args.steps if work.get("new_batches") else args.batches})
     return config, alpha
 
 
@@ -136,6 +147,8 @@ def measure(args, work, gpus, medians):
     for got, most, text in [(ms, work.get("asked", {}).get(gpus), "asked %.2f ms"), (wait, work.get("wait"), "asked wait %.2f")]:
         if most is not None:
             verdicts.append("%s: %s" % (text % most, "reached" if got <= most else "MISSED"))
+    if step.get("cache_hit_rate"):
+        verdicts.append("%.1f %% of the rows were in the cache" % (100 * step["cache_hit_rate"]))
     beside = medians.get((work.get("beside"), gpus))
     if beside:
         verdicts.append("%.2f times %s" % (ms / beside, work["beside"]))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything and runs the tests.
 #
-#   ./tests/run.sh [suite ...]     all suites, or those named: unit check mpi run golden fuzz gpu
+#   ./tests/run.sh [suite ...]     all suites, or those named: unit check mpi run golden fuzz gpu rules
 #   ./tests/run.sh --setup         only installs what is missing
 #
 # Builds, all with warnings as errors, in build-tests/: release; sanitize (ASan + UBSan); cblas (the plainest BLAS in the
@@ -18,7 +18,7 @@ suites=() setup_only=no
 for arg; do
     case $arg in
     --setup) setup_only=yes ;;
-    unit | check | mpi | run | golden | fuzz | gpu) suites+=("$arg") ;;
+    unit | check | mpi | run | golden | fuzz | gpu | rules) suites+=("$arg") ;;
     *)
         say "run.sh: unknown argument '$arg'. Usage:" >&2
         sed -n 's/^#   //p' tests/run.sh >&2
@@ -74,7 +74,7 @@ build_and_test onednn 'check golden' '' -Dbuildtype=release -Dgemm=onednn
 build_and_test fuzz fuzz fuzz-targets CC=clang "${sanitizers[@]}" -Dfuzz=true
 not_compiled=0
 if have nvcc || [ -x /usr/local/cuda/bin/nvcc ]; then
-    build_and_test cuda gpu 'src/dlrm-train tests/check_ops tests/cuda_kernels_test tests/cuda_kernels_bench' -Dbuildtype=release -Dcuda=enabled
+    build_and_test cuda 'gpu rules' 'src/dlrm-train tests/check_ops tests/cuda_kernels_test tests/cuda_kernels_bench tests/cuda_cache_test' -Dbuildtype=release -Dcuda=enabled
 elif [ ${#suites[@]} = 0 ] || [[ " ${suites[*]} " == *" gpu "* ]]; then
     not_compiled=1
 fi

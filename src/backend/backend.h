@@ -155,7 +155,14 @@ typedef struct dlrm_table_shard {
      * r*row_elements + c of the whole table. */
     uint64_t stream;
     int64_t first_element, row_elements;
+    bool home; /* weight and state are in the host's memory (alloc_host) */
 } dlrm_table_shard;
+
+/* Room for rows of one width, with their state, in a cache on the device. */
+typedef struct dlrm_cache_pool {
+    int dim;
+    int64_t rows;
+} dlrm_cache_pool;
 
 typedef struct dlrm_shard_input {
     int table;
@@ -175,8 +182,18 @@ typedef struct dlrm_shard {
     dlrm_shard_input *inputs;
     int64_t width;     /* W: row width of the pooled matrix */
     int64_t max_batch; /* largest B */
+    /* Of tables that are `home`: rows that are sorted for an update are brought into a cache, where they stay as long as they are
+     * used often; a pool for each width, with room for all rows that two batches may list. None: rows are used where they lie. */
+    int n_pools;
+    dlrm_cache_pool *pools;
+    bool rowwise;      /* state is one value a row */
     void *work;        /* the backend's: made by shard_open, freed by shard_close */
 } dlrm_shard;
+
+/* Rows that sorted batches listed, each once a batch, of tables with a cache; and those of them that were in it. */
+typedef struct dlrm_cache_use {
+    int64_t listed, found;
+} dlrm_cache_use;
 
 /* The ids of one input for all B samples. */
 typedef struct dlrm_bags {
@@ -310,6 +327,9 @@ typedef struct dlrm_backend_ops {
     const char *name;
     dlrm_status (*alloc)(dlrm_backend *, int64_t count, size_t size, const char *what, void *out); /* zeroed */
     void (*release)(dlrm_backend *, void *p);
+    /* The host's memory, which the device can reach; elsewhere the same as alloc. */
+    dlrm_status (*alloc_host)(dlrm_backend *, int64_t count, size_t size, const char *what, void *out); /* zeroed */
+    void (*release_host)(dlrm_backend *, void *p);
     void (*upload)(dlrm_backend *, void *to, const void *from_host, size_t bytes);   /* done when it returns */
     void (*download)(dlrm_backend *, void *to_host, const void *from, size_t bytes); /* done when it returns */
     /* Host memory that batches will be fed from; unpin before it is freed. */
@@ -340,6 +360,9 @@ typedef struct dlrm_backend_ops {
     /* `rule` unused: a row that bags list = the sum of its gradients, as update would find it; other rows stay. */
     void (*row_sums)(dlrm_backend *, const dlrm_update_args *);
     void (*rows_update)(dlrm_backend *, const dlrm_rows_update_args *);
+    /* Tables that are `home` have all their rows' values there. Waits for what has been asked for. */
+    void (*write_back)(dlrm_backend *, const dlrm_shard *);
+    void (*cache_use)(dlrm_backend *, const dlrm_shard *, dlrm_cache_use *); /* so far; waits for the steps so far */
     /* Weights of all layers lie in one array of n; weights_changed after they were uploaded. */
     dlrm_status (*weights_open)(dlrm_backend *, int64_t n, float **weights);
     void (*weights_changed)(dlrm_backend *);
@@ -361,6 +384,7 @@ struct dlrm_backend {
     void *impl;
     dlrm_dtype act; /* fp32, bf16 or fp16 */
     size_t act_bytes;
+    bool apart;       /* its memory is not the host's */
     int row_multiple; /* rows are padded to a multiple of so many elements */
 };
 

@@ -95,6 +95,7 @@ typedef struct dlrm_config {
         dlrm_strategy strategy;
         int64_t data_parallel_threshold, row_slice_threshold, column_slice_threshold; /* elements; -1: off */
         int64_t device_embedding_elements;                                            /* -1: no limit */
+        bool host_cache;
         double timeout_s;
     } parallel;
     struct {

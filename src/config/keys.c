@@ -263,8 +263,12 @@ static const dlrm_key config_keys[] = {
         "null: none, but with more ranks than tables the largest are halved until every rank has a slice.",
         OR_NULL(-1)),
     INT("parallel.device_embedding_elements", parallel.device_embedding_elements, "null", 0, MAX_ELEMENTS, "elements",
-        "Of tables on a rank's device; the largest beyond it live in host memory. null: no limit.", OR_NULL(-1),
-        .missing = NOT_BUILT),
+        "Weights of tables that a rank's device has room for; optimizer state comes on top. The largest tables beyond it live in "
+        "host memory, page-locked, and rows that are used often in a cache on the device, which has at least half of the room. "
+        "Results are the same. On CPU it changes nothing. null: no limit.", OR_NULL(-1)),
+    BOOL("parallel.host_cache", parallel.host_cache, "true",
+         "false: rows of tables in host memory are read and written where they lie, which is slower, and the device has room for "
+         "other tables alone."),
     FLOAT("parallel.timeout_s", parallel.timeout_s, "300", 0.001, 1e9, "seconds",
           "A collective that takes longer ends the job."),
 

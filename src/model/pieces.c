@@ -65,6 +65,7 @@ dlrm_status dlrm_pieces_list(const dlrm_model *m, bool state, dlrm_piece **list,
 {
     enum { MOST = 3 /* weights and two states */ };
     *n = 0;
+    m->be->ops->write_back(m->be, &m->emb.own.shard);
     TRY(dlrm_alloc((int64_t)MOST * (m->params.n + m->place->n_slices), sizeof **list, "the list of tensors", list));
     for (int i = 0; i < m->params.n; i++) *n += param_pieces(m, i, state, *list + *n);
     for (int i = 0; i < m->place->n_slices; i++) *n += slice_pieces(m, i, state, *list + *n);

@@ -21,7 +21,7 @@ typedef struct dlrm_piece {
     bool saved_here;   /* where several ranks hold the same part, one of them writes it */
 } dlrm_piece;
 
-/* *list: a new array (dlrm_alloc). state: with the optimizer's. */
+/* *list: a new array (dlrm_alloc). state: with the optimizer's. What they point at is up to date until the next step. */
 dlrm_status dlrm_pieces_list(const dlrm_model *m, bool state, dlrm_piece **list, int *n) DLRM_MUST_USE;
 static inline int64_t dlrm_piece_row_bytes(const dlrm_piece *p)
 {

@@ -23,12 +23,14 @@ static dlrm_status open_slice(dlrm_backend *be, dlrm_tables *t, int k, const dlr
     char what[400];
     t->slice[t->shard.n_tables++] = k;
     *to = (dlrm_table_shard){.rows = s->rows, .dim = s->columns, .stream = table_stream(whole),
-                             .first_element = s->first_row * whole->dim + s->first_column, .row_elements = s->row_step * whole->dim};
+                             .first_element = s->first_row * whole->dim + s->first_column, .row_elements = s->row_step * whole->dim,
+                             .home = t->host.home && t->host.home[k]};
+    dlrm_status (*alloc)(dlrm_backend *, int64_t, size_t, const char *, void *) = to->home ? be->ops->alloc_host : be->ops->alloc;
     snprintf(what, sizeof what, "table %s (%lld rows x %d)", whole->name, (long long)to->rows, to->dim);
-    TRY(be->ops->alloc(be, to->rows * to->dim, dlrm_dtype_bytes(t->shard.dtype), what, &to->weight));
+    TRY(alloc(be, to->rows * to->dim, dlrm_dtype_bytes(t->shard.dtype), what, &to->weight));
     for (int i = 0; i < dlrm_optimizer_states(opt); i++) {
         const int64_t n = dlrm_optimizer_rowwise(opt) ? to->rows : to->rows * to->dim;
-        TRY(be->ops->alloc(be, n, sizeof(float), what, &to->state[i]));
+        TRY(alloc(be, n, sizeof(float), what, &to->state[i]));
         if (dlrm_optimizer_initial(opt) != 0) be->ops->fill(be, to->state[i], n, dlrm_optimizer_initial(opt));
     }
     return DLRM_OK;
@@ -92,6 +94,19 @@ static dlrm_status open_room(dlrm_backend *be, dlrm_tables *t, int owner, int64_
     return be->ops->pin(be, t->room, (size_t)bytes);
 }
 
+/* Only a rank's own tables are ever many. */
+static dlrm_status plan_host(dlrm_tables *t, int owner, const dlrm_config *cfg, int64_t max_batch)
+{
+    const dlrm_host_tables_args a = {.budget = cfg->parallel.device_embedding_elements, .cached = cfg->parallel.host_cache, .max_batch = max_batch};
+    dlrm_status st = dlrm_host_tables_plan(t->spec, t->place, owner, &a, &t->host);
+    t->shard.n_pools = t->host.n_pools;
+    t->shard.pools = t->host.pools;
+    if (st != DLRM_E_INPUT) return st;
+    char why[400];
+    snprintf(why, sizeof why, "%s", dlrm_error_message());
+    return dlrm_config_fail(cfg, "parallel.device_embedding_elements", "%s", why);
+}
+
 dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,
                              const dlrm_config *cfg, int64_t max_batch, dlrm_tables *t)
 {
@@ -103,11 +118,13 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
     t->shard.max_batch = max_batch;
     t->shard.dtype = cfg->train.embedding_dtype;
     t->shard.wire = dlrm_config_exchange_dtype(cfg);
+    t->shard.rowwise = dlrm_optimizer_rowwise(&cfg->optimizer.embedding);
     TRY(dlrm_alloc(n_tables, sizeof *t->shard.tables, "tables", &t->shard.tables));
     TRY(dlrm_alloc(n_tables, sizeof *t->slice, "tables", &t->slice));
     TRY(dlrm_alloc(n_inputs, sizeof *t->shard.inputs, "tables", &t->shard.inputs));
     TRY(dlrm_alloc(n_inputs, sizeof *t->part, "tables", &t->part));
     for (int k = 0; k < DLRM_STAGES; k++) TRY(dlrm_alloc(n_inputs, sizeof *t->bags[k], "ids", &t->bags[k]));
+    if (be->apart && !every) TRY(plan_host(t, owner, cfg, max_batch));
     for (int k = 0; k < place->n_slices; k++)
         if (place->slices[k].owner == owner) TRY(open_slice(be, t, k, &cfg->optimizer.embedding));
     for (int i = 0; i < place->n_parts; i++)
@@ -121,9 +138,11 @@ void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t)
     dlrm_shard *s = &t->shard;
     be->ops->shard_close(be, s);
     for (int i = 0; s->tables && i < s->n_tables; i++) {
-        be->ops->release(be, &s->tables[i].weight);
-        for (int k = 0; k < 2; k++) be->ops->release(be, &s->tables[i].state[k]);
+        void (*release)(dlrm_backend *, void *) = s->tables[i].home ? be->ops->release_host : be->ops->release;
+        release(be, &s->tables[i].weight);
+        for (int k = 0; k < 2; k++) release(be, &s->tables[i].state[k]);
     }
+    dlrm_host_tables_clear(&t->host);
     dlrm_free(&s->tables);
     dlrm_free(&s->inputs);
     dlrm_free(&t->slice);

@@ -4,12 +4,13 @@
 #include "config/config.h"
 #include "data/dataset.h"
 #include "backend/backend.h"
-#include "model/placement.h"
+#include "model/host_tables.h"
 
 typedef struct dlrm_tables {
     const dlrm_model_spec *spec;
     const dlrm_placement *place;
     dlrm_shard shard;
+    dlrm_host_tables host;          /* which of them lie in the host's memory */
     int *slice, *part;              /* numbers in the placement of the shard's tables and inputs */
     dlrm_bags *bags[DLRM_STAGES];   /* [shard inputs] of the batch in each stage */
     /* Of slices by rows: the bags of the ids that lie here, made from the batch's, as rows of the slice. */

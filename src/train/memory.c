@@ -53,16 +53,38 @@ static dlrm_status check_host(dlrm_session *s, const dlrm_work *mine)
                 (double)have / gib, largest(s, -1, tables, sizeof tables));
 }
 
+/* Bytes of a rank's tables with their state that lie in the host's memory, and of the cache for them. */
+static dlrm_status home_bytes(const dlrm_session *s, int64_t *home, int64_t *cache)
+{
+    const dlrm_host_tables_args a = {.budget = s->cfg.parallel.device_embedding_elements, .cached = s->cfg.parallel.host_cache,
+                                     .max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch};
+    dlrm_host_tables plan;
+    /* a budget that is too small is told of by who opens the tables, with the key's name */
+    dlrm_status st = dlrm_host_tables_plan(&s->spec, &s->place, s->comm->rank, &a, &plan);
+    *home = *cache = 0;
+    for (int k = 0; st == DLRM_OK && k < s->place.n_slices; k++)
+        if (plan.home[k]) *home += slice_bytes(s, &s->place.slices[k]);
+    for (int i = 0; st == DLRM_OK && i < plan.n_pools; i++)
+        *cache += slice_bytes(s, &(dlrm_slice){.rows = plan.pools[i].rows, .columns = plan.pools[i].dim});
+    dlrm_host_tables_clear(&plan);
+    return st == DLRM_E_INPUT ? DLRM_OK : st;
+}
+
 static dlrm_status check_device(const dlrm_session *s, const dlrm_work *mine)
 {
-    const int64_t need = mine->table_bytes + mine->state_bytes;
-    int64_t have, total;
+    int64_t have, total, home, cache;
     char tables[1000];
+    const dlrm_status st = home_bytes(s, &home, &cache);
+    const int64_t need = mine->table_bytes + mine->state_bytes - home + cache, host_need = dlrm_comm_local_sum_i64(s->comm, home);
+    if (st != DLRM_OK) return st;
     TRY(dlrm_device_memory(s->device, &have, &total));
+    if (dlrm_mem_available() >= 0 && host_need > dlrm_mem_available())
+        return FAIL(DLRM_E_RUNTIME, "tables in this host's memory (parallel.device_embedding_elements) need %.2f GiB, with optimizer state, %.2f GiB "
+                    "are available", (double)host_need / gib, (double)dlrm_mem_available() / gib);
     if (need <= have) return DLRM_OK;
     return FAIL(DLRM_E_RUNTIME, "rank %d: tables and optimizer state need %.2f GiB on GPU %d, %.2f of %.2f GiB are free; its largest tables, "
-                "with optimizer state: %s; use more GPUs, fewer rows or smaller tables", s->comm->rank, (double)need / gib, s->device,
-                (double)have / gib, (double)total / gib, largest(s, s->comm->rank, tables, sizeof tables));
+                "with optimizer state: %s; use more GPUs, fewer rows or smaller tables, or parallel.device_embedding_elements", s->comm->rank,
+                (double)need / gib, s->device, (double)have / gib, (double)total / gib, largest(s, s->comm->rank, tables, sizeof tables));
 }
 
 dlrm_status dlrm_memory_check(dlrm_session *s)

@@ -20,6 +20,7 @@ typedef struct rank_end {
     int64_t samples, table_bytes, file_bytes, sent_bytes, peak_bytes, peak_resident, clamped;
     double seconds[DLRM_PHASES];
     dlrm_device_use device;
+    dlrm_cache_use cache;
 } rank_end;
 
 struct dlrm_report {
@@ -37,6 +38,7 @@ struct dlrm_report {
     int64_t window_steps, window_samples, losses;
     double window_s, window_wait_s, loss_sum;
     double phases_at[DLRM_PHASES]; /* seconds when it began */
+    dlrm_cache_use cache_at;       /* when it began */
 };
 
 static json_t *number(double v)
@@ -279,6 +281,25 @@ static void window_phases(dlrm_report *r, double *seconds)
     seconds[DLRM_PHASE_DATA] = r->window_wait_s;
 }
 
+static bool has_cache(const dlrm_session *s)
+{
+    return s->model.emb.own.shard.n_pools > 0;
+}
+
+/* Of rows that batches listed, the share that was on the device before they were wanted. */
+static double hit_rate(const dlrm_cache_use *u, int64_t listed_before, int64_t found_before)
+{
+    return (double)(u->found - found_before) / (double)(u->listed - listed_before);
+}
+
+static void add_cache(dlrm_report *r, json_t *event)
+{
+    dlrm_cache_use now;
+    r->s->be.ops->cache_use(&r->s->be, &r->s->model.emb.own.shard, &now);
+    json_object_set_new(event, "cache_hit_rate", number(hit_rate(&now, r->cache_at.listed, r->cache_at.found)));
+    r->cache_at = now;
+}
+
 static void add_scale(dlrm_session *s, json_t *event)
 {
     dlrm_scale scale;
@@ -306,6 +327,7 @@ void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, 
                                   number(embedding_rate), "data_wait_ms", number(1e3 * r->window_wait_s / (double)r->window_steps),
                                   "time_shares", shares_json(phases, r->window_s));
         if (r->s->model.scaled) add_scale(r->s, event);
+        if (has_cache(r->s)) add_cache(r, event);
         write_event(r, event);
     }
     r->window_steps = r->window_samples = r->losses = 0;
@@ -366,6 +388,9 @@ static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, do
     if (r->meter)
         dlrm_info("GPU of rank 0: %.1f GiB in use, %.0f W, busy %.0f %%", (double)ranks[0].device.peak_bytes / (1 << 30), ranks[0].device.watts,
                   100 * ranks[0].device.busy);
+    if (ranks[0].cache.listed)
+        dlrm_info("tables in host memory: %.2f %% of the rows that batches listed were in the cache (rank 0)",
+                  100 * hit_rate(&ranks[0].cache, 0, 0));
     if (clamped) dlrm_warn("%lld ids were outside their tables and read row 0 (data.index_check: clamp)", (long long)clamped);
 }
 
@@ -381,6 +406,7 @@ static json_t *rank_json(const dlrm_report *r, int p, const rank_end *e)
         json_object_set_new(o, "device_watts", number(e->device.watts));
         json_object_set_new(o, "device_busy", number(e->device.busy));
     }
+    if (e->cache.listed) json_object_set_new(o, "cache_hit_rate", number(hit_rate(&e->cache, 0, 0)));
     return o;
 }
 
@@ -394,6 +420,7 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
     s->be.ops->laps(&s->be, mine.seconds);
     mine.seconds[DLRM_PHASE_DATA] = r->wait_s;
     mine.table_bytes = dlrm_embedding_bytes(&s->model.emb);
+    s->be.ops->cache_use(&s->be, &s->model.emb.own.shard, &mine.cache);
     TRY(dlrm_comm_agree(s->comm, dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all), NULL));
     dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);
     if (s->comm->rank == 0) {

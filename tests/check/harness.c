@@ -31,7 +31,7 @@ static const subject subjects[] = {
 enum { SUBJECTS = sizeof subjects / sizeof *subjects, GROUPS = 8 };
 
 static const family *const families[] = {&linear_family,    &cross_family, &interact_family,     &loss_family,
-                                         &embedding_family, &rows_family, &join_family, &dense_update_family, &memory_family,
+                                         &embedding_family, &rows_family, &join_family, &dense_update_family, &memory_family, &home_family,
                                          &pinned_family,    &step_family, &scale_family};
 enum { FAMILIES = sizeof families / sizeof *families };
 

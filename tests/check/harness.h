@@ -38,7 +38,7 @@ typedef struct family {
 
 /* cases_*.c */
 extern const family linear_family, cross_family, interact_family, loss_family, embedding_family, rows_family, join_family, dense_update_family, memory_family,
-    pinned_family, step_family, scale_family;
+    home_family, pinned_family, step_family, scale_family;
 /* References against central differences; the number of failures. */
 int check_gradients(void);
 

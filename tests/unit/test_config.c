@@ -306,8 +306,8 @@ static void test_refused_overrides(void **state)
         {"parallel.column_slice_threshold=5\noptimizer.embedding.name=rowwise_adagrad",
          "parallel.column_slice_threshold: found 5, but optimizer.embedding: rowwise_adagrad needs whole rows, and column slices "
          "under it are not available in this build; expected null"},
-        {"parallel.device_embedding_elements=5",
-         "parallel.device_embedding_elements: found \"5\": not available in this build"},
+        {"parallel.device_embedding_elements=-5",
+         "parallel.device_embedding_elements: found \"-5\", expected an integer from 0 to 9007199254740992, or null"},
         {"log.tensorboard=tb", "log.tensorboard: found \"tb\": not available in this build"},
         {"log.mlperf=m", "log.mlperf: found \"m\": not available in this build"},
     };

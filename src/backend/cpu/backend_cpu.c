@@ -100,6 +100,17 @@ static void cpu_laps(dlrm_backend *be, double *seconds)
     memcpy(seconds, cpu_of(be)->seconds, sizeof cpu_of(be)->seconds);
 }
 
+static void cpu_write_back(dlrm_backend *be, const dlrm_shard *s)
+{
+    (void)be, (void)s;
+}
+
+static void cpu_cache_use(dlrm_backend *be, const dlrm_shard *s, dlrm_cache_use *use)
+{
+    (void)be, (void)s;
+    *use = (dlrm_cache_use){0};
+}
+
 static void cpu_fill(dlrm_backend *be, float *p, int64_t n, float value)
 {
 #pragma omp parallel for num_threads(cpu_of(be)->threads) schedule(static)
@@ -121,6 +132,8 @@ static const dlrm_backend_ops cpu_ops = {
     .name = "cpu",
     .alloc = cpu_alloc,
     .release = cpu_release,
+    .alloc_host = cpu_alloc,
+    .release_host = cpu_release,
     .upload = cpu_upload,
     .download = cpu_download,
     .pin = cpu_pin,
@@ -147,6 +160,8 @@ static const dlrm_backend_ops cpu_ops = {
     .update = cpu_update,
     .row_sums = cpu_row_sums,
     .rows_update = cpu_rows_update,
+    .write_back = cpu_write_back,
+    .cache_use = cpu_cache_use,
     .weights_open = cpu_weights_open,
     .weights_changed = cpu_weights_changed,
     .dense_update = cpu_dense_update,

@@ -1,0 +1,27 @@
+/* Which of a rank's tables lie in the host's memory where parallel.device_embedding_elements does not let all of them lie on the
+ * device, and what a cache of their rows on the device has room for: pure arithmetic.
+ *
+ * The largest go first, until those that stay take half of the budget at most; those whose every row a batch may list, which a
+ * cache would have to hold as a whole, stay. The cache has the rest of the budget. It has to hold all rows that two
+ * batches may list: the one that is worked on, and the one that is brought in meanwhile. Replicated tables stay. */
+#pragma once
+#include "backend/backend.h"
+#include "model/placement.h"
+
+typedef struct dlrm_host_tables_args {
+    int64_t budget; /* elements of weights on the device; -1: no limit */
+    bool cached;    /* else rows in the host's memory are used where they lie, and the device has no more than the other tables */
+    int64_t max_batch;
+} dlrm_host_tables_args;
+
+typedef struct dlrm_host_tables {
+    bool *home;             /* [n_slices] of the placement; NULL: none is */
+    int n_pools;
+    dlrm_cache_pool *pools; /* by width, falling */
+    int64_t device_elements, cache_elements, home_elements; /* of weights; device: without the cache */
+} dlrm_host_tables;
+
+/* DLRM_E_INPUT, without the key's name: a budget too small, with the least that would do. */
+dlrm_status dlrm_host_tables_plan(const dlrm_model_spec *spec, const dlrm_placement *place, int rank, const dlrm_host_tables_args *args,
+                                  dlrm_host_tables *out) DLRM_MUST_USE;
+void dlrm_host_tables_clear(dlrm_host_tables *h);
