@@ -31,7 +31,8 @@ typedef struct column {
     int64_t n;    /* distinct values in the table */
     int64_t rows; /* added since the table was empty: no count can be larger */
     int64_t missing;
-    int n_runs, run_capacity;
+    int n_runs;
+    int64_t run_capacity;
     run *runs;
     int fd;
     int64_t file_bytes;
@@ -109,7 +110,8 @@ void dlrm_counts_drop(dlrm_counts *c, int k)
     column *t = &c->columns[k];
     unmap_table(c, t);
     dlrm_free(&t->runs);
-    t->n_runs = t->run_capacity = 0;
+    t->n_runs = 0;
+    t->run_capacity = 0;
     if (t->fd < 0) return;
     close(t->fd);
     unlink(t->path);
@@ -156,15 +158,7 @@ static void sort_table(column *t)
 static dlrm_status spill(column *t)
 {
     if (t->fd < 0) TRY(dlrm_tool_create(t->path, &t->fd));
-    if (t->n_runs == t->run_capacity) {
-        run *more;
-        int capacity = t->run_capacity ? 2 * t->run_capacity : 16;
-        TRY(dlrm_alloc(capacity, sizeof *more, "a list of runs", &more));
-        if (t->n_runs) memcpy(more, t->runs, (size_t)t->n_runs * sizeof *more);
-        dlrm_free(&t->runs);
-        t->runs = more;
-        t->run_capacity = capacity;
-    }
+    TRY(dlrm_grow(t->n_runs, sizeof *t->runs, 16, "a list of runs", &t->runs, &t->run_capacity));
     sort_table(t);
     size_t bytes = (size_t)t->n * sizeof *t->slot;
     TRY(dlrm_tool_pwrite(t->fd, t->slot, bytes, t->file_bytes, t->path));

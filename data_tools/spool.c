@@ -121,15 +121,7 @@ void dlrm_spool_close(dlrm_spool **spool)
 
 static dlrm_status note_block(dlrm_spool *s, dlrm_block b)
 {
-    if (s->n_blocks == s->block_capacity) {
-        dlrm_block *more;
-        int64_t capacity = s->block_capacity ? 2 * s->block_capacity : 1024;
-        TRY(dlrm_alloc(capacity, sizeof *more, "the spool's index", &more));
-        if (s->n_blocks) memcpy(more, s->blocks, (size_t)s->n_blocks * sizeof *more);
-        dlrm_free(&s->blocks);
-        s->blocks = more;
-        s->block_capacity = capacity;
-    }
+    TRY(dlrm_grow(s->n_blocks, sizeof b, 1024, "the spool's index", &s->blocks, &s->block_capacity));
     s->blocks[s->n_blocks++] = b;
     return DLRM_OK;
 }

@@ -29,7 +29,7 @@ typedef struct ranking {
     int64_t *next;   /* [COMMON]: first the number of values of each count, then the next id to give */
     uint64_t *often; /* the values with a count of at least COMMON: */
     uint64_t *often_count;
-    int64_t n_often, often_capacity;
+    int64_t n_often, often_room, often_count_room;
     int64_t *often_id; /* [n_often], parallel to often: ascending values */
     int64_t at;        /* second walk: of often */
     const char *path;
@@ -41,25 +41,8 @@ typedef struct ranking {
 
 static dlrm_status keep_often(ranking *r, uint32_t value, uint64_t count)
 {
-    if (r->n_often == r->often_capacity) {
-        int64_t capacity = r->often_capacity ? 2 * r->often_capacity : 1024;
-        uint64_t *values, *counts;
-        TRY(dlrm_alloc(capacity, sizeof *values, "frequent values", &values));
-        dlrm_status st = dlrm_alloc(capacity, sizeof *counts, "frequent values", &counts);
-        if (st != DLRM_OK) {
-            dlrm_free(&values);
-            return st;
-        }
-        if (r->n_often) {
-            memcpy(values, r->often, (size_t)r->n_often * sizeof *values);
-            memcpy(counts, r->often_count, (size_t)r->n_often * sizeof *counts);
-        }
-        dlrm_free(&r->often);
-        dlrm_free(&r->often_count);
-        r->often = values;
-        r->often_count = counts;
-        r->often_capacity = capacity;
-    }
+    TRY(dlrm_grow(r->n_often, sizeof *r->often, 1024, "frequent values", &r->often, &r->often_room));
+    TRY(dlrm_grow(r->n_often, sizeof *r->often_count, 1024, "frequent values", &r->often_count, &r->often_count_room));
     r->often[r->n_often] = value;
     r->often_count[r->n_often++] = count;
     return DLRM_OK;

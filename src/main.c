@@ -22,7 +22,8 @@ static void usage(FILE *out)
     fputs("usage: mpirun -n RANKS dlrm-train CONFIG.yaml [key.path=value ...]       train\n"
           "       dlrm-train CONFIG.yaml --check                                   validate config and data; show model, placement, work\n"
           "       mpirun -n RANKS dlrm-train CONFIG.yaml --eval                    evaluate a checkpoint, or checkpoint.init_from\n"
-          "       mpirun -n RANKS dlrm-train CONFIG.yaml --predict OUT.npy         one probability per row of the test split\n"
+          "       mpirun -n RANKS dlrm-train CONFIG.yaml --predict OUT.npy         one probability per row of the test split, or of its\n"
+          "                                                                        first eval.max_samples\n"
           "       dlrm-train --help [topic] | --version\n",
           out);
 }

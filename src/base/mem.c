@@ -55,6 +55,19 @@ dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out)
     return DLRM_OK;
 }
 
+dlrm_status dlrm_grow(int64_t n, size_t size, int64_t first, const char *what, void *list, int64_t *room)
+{
+    if (n < *room) return DLRM_OK;
+    void *more;
+    const int64_t larger = *room ? 2 * *room : first;
+    TRY(dlrm_alloc(larger, size, what, &more));
+    if (n > 0) memcpy(more, *(void **)list, (size_t)n * size);
+    dlrm_free(list);
+    *(void **)list = more;
+    *room = larger;
+    return DLRM_OK;
+}
+
 void dlrm_free(void *p)
 {
     char *block = *(char **)p;

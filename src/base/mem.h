@@ -14,6 +14,10 @@ extern "C" {
  * DLRM_E_RUNTIME names `what` and the bytes. */
 dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out) DLRM_MUST_USE;
 
+/* Room for one more behind the n elements of a list, *(void **)list of dlrm_alloc or NULL: where they are *room already, the
+ * list moves to twice the room, `first` elements to begin with. After an error all is as before. */
+dlrm_status dlrm_grow(int64_t n, size_t size, int64_t first, const char *what, void *list, int64_t *room) DLRM_MUST_USE;
+
 /* Frees *(void **)p and clears it; NULL is fine. Only for memory of dlrm_alloc. */
 void dlrm_free(void *p);
 

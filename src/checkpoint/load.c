@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "checkpoint/stored.h"
 
-enum { CHUNK = 4 << 20 /* bytes that are moved at a time */ };
 static const double SOME_S = 0.5;
 
 typedef struct loading {
@@ -47,7 +46,7 @@ static dlrm_status prepare(loading *l, const dlrm_manifest *m, bool state)
 {
     TRY(open_files(l, m));
     TRY(dlrm_pieces_list(l->model, state, &l->pieces, &l->n));
-    l->chunk_bytes = CHUNK;
+    l->chunk_bytes = DLRM_PIECE_CHUNK;
     for (int i = 0; i < l->n; i++) {
         TRY(dlrm_stored_require(l->stored, l->folder, &l->pieces[i]));
         int64_t row = dlrm_piece_row_bytes(&l->pieces[i]);

@@ -12,7 +12,10 @@
 #pragma once
 #include "model/pieces.h"
 
-enum { DLRM_PIECE_NAME_BYTES = sizeof((dlrm_tensor_info *)0)->name };
+enum {
+    DLRM_PIECE_NAME_BYTES = sizeof((dlrm_tensor_info *)0)->name,
+    DLRM_PIECE_CHUNK = 4 << 20 /* bytes of a piece that are moved at a time, or its longest row */
+};
 
 typedef struct dlrm_piece_file dlrm_piece_file;
 

@@ -17,7 +17,6 @@
 #include "base/mem.h"
 #include "checkpoint/folder.h"
 
-enum { CHUNK = 4 << 20 /* bytes that are moved at a time */ };
 static const double SOME_S = 0.5, SNAPSHOT_SHARE = 0.75 /* of the memory that the host has left */;
 
 struct dlrm_saver {
@@ -29,7 +28,7 @@ struct dlrm_saver {
     int64_t all_bytes; /* of all ranks' files */
     char *snapshot;    /* this rank's pieces, or NULL */
     bool pinned;       /* it is page-locked */
-    char *chunk;       /* [CHUNK, or the longest row] */
+    char *chunk;       /* [DLRM_PIECE_CHUNK, or the longest row] */
     int64_t chunk_bytes;
     dlrm_piece_file_facts *facts; /* [ranks] */
 
@@ -91,7 +90,7 @@ static dlrm_status open_folder(dlrm_saver *s)
 static dlrm_status take_memory(dlrm_saver *s)
 {
     int n, n_saved;
-    int64_t bytes, row = CHUNK;
+    int64_t bytes, row = DLRM_PIECE_CHUNK;
     dlrm_piece *pieces;
     TRY(dlrm_pieces_list(s->model, true, &pieces, &n));
     dlrm_status st = dlrm_piece_file_plan(n, pieces, &s->file);
@@ -241,7 +240,7 @@ static void take_snapshot(dlrm_saver *s)
 
 static dlrm_status begin(dlrm_saver *s)
 {
-    TRY(dlrm_folder_check_space(s->args.path, (double)s->all_bytes + CHUNK /* and the manifest */));
+    TRY(dlrm_folder_check_space(s->args.path, (double)s->all_bytes + DLRM_PIECE_CHUNK /* and the manifest */));
     return dlrm_checkpoint_begin(s->args.path, s->result.step);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/int64.h"
 #include "base/mem.h"
 #include "checkpoint/sum.h"
 #include "model/tensors_impl.h"
@@ -308,16 +309,6 @@ static dlrm_status read_bytes(dlrm_stored *s, stored_piece *p, int64_t at, int64
     return DLRM_OK;
 }
 
-static int64_t max64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The first of n rows r, r+step, … that a stored piece can have, and how many rows further the next one is. */
 static int64_t first_common(const dlrm_part *from, int64_t r, int64_t step, int64_t n, int64_t *stride)
 {
@@ -333,15 +324,15 @@ static dlrm_status read_common(dlrm_stored *s, stored_piece *p, const dlrm_piece
 {
     const dlrm_part *from = &p->part, *to = &want->part;
     const int64_t size = (int64_t)dlrm_dtype_bytes(want->whole.dtype), first_row = to->first_row + row * to->row_step;
-    const int64_t first_column = max64(from->first_column, to->first_column);
-    const int64_t columns = min64(from->first_column + from->columns, to->first_column + to->columns) - first_column;
+    const int64_t first_column = dlrm_max64(from->first_column, to->first_column);
+    const int64_t columns = dlrm_min64(from->first_column + from->columns, to->first_column + to->columns) - first_column;
     if (columns <= 0) return DLRM_OK;
     const bool alike = from->row_step == to->row_step && columns == from->columns && columns == to->columns;
     int64_t stride, run;
     for (int64_t i = first_common(from, first_row, to->row_step, n, &stride); i < n; i += run > 1 ? run : stride) {
         const int64_t beyond = first_row + i * to->row_step - from->first_row, k = beyond / from->row_step;
         if (k >= from->rows) break;
-        run = alike ? min64(n - i, from->rows - k) : 1;
+        run = alike ? dlrm_min64(n - i, from->rows - k) : 1;
         if (beyond % from->row_step == 0)
             TRY(read_bytes(s, p, (k * from->columns + first_column - from->first_column) * size, run * columns * size,
                            out + (i * to->columns + first_column - to->first_column) * size));

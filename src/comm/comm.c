@@ -378,18 +378,17 @@ void dlrm_comm_allgatherv(dlrm_comm *c, void *data, const int64_t *at)
 void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value)
 {
     struct dlrm_comm_impl *m = c->impl;
-    m->pulse_value = value * c->ranks + (c->ranks - 1 - c->rank); /* largest value, then lowest rank */
+    m->pulse_value = value;
     check(MPI_Iallreduce(&m->pulse_value, &m->pulse_result, 1, MPI_INT64_T, MPI_MAX, m->comm, &m->pulse), "MPI_Iallreduce");
 }
 
-int64_t dlrm_comm_pulse_finish(dlrm_comm *c, int *who)
+int64_t dlrm_comm_pulse_finish(dlrm_comm *c)
 {
     struct dlrm_comm_impl *m = c->impl;
     enter(c, "the step's pulse");
     check(MPI_Wait(&m->pulse, MPI_STATUS_IGNORE), "MPI_Wait");
     leave(c);
-    if (who) *who = c->ranks - 1 - (int)(m->pulse_result % c->ranks);
-    return m->pulse_result / c->ranks;
+    return m->pulse_result;
 }
 
 dlrm_status dlrm_comm_work(dlrm_comm *c, dlrm_status (*some)(void *ctx, bool *done), void *ctx)
@@ -401,7 +400,7 @@ dlrm_status dlrm_comm_work(dlrm_comm *c, dlrm_status (*some)(void *ctx, bool *do
     while (worst == BUSY) {
         if (!done) st = some(ctx, &done);
         dlrm_comm_pulse_start(c, st != DLRM_OK ? FAILED : done ? FINISHED : BUSY);
-        worst = dlrm_comm_pulse_finish(c, NULL);
+        worst = dlrm_comm_pulse_finish(c);
     }
     return worst == FINISHED ? DLRM_OK : dlrm_comm_agree(c, st, NULL);
 }

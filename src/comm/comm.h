@@ -47,7 +47,7 @@ void dlrm_comm_allgatherv(dlrm_comm *c, void *data, const int64_t *at);
 void dlrm_comm_allgatherv_f32(dlrm_comm *c, float *data, const int64_t *at);
 /* The per-step pulse: a small maximum started now, finished later, overlapping the step. One in flight. */
 void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value);
-int64_t dlrm_comm_pulse_finish(dlrm_comm *c, int *who); /* the largest value (and its lowest rank) */
+int64_t dlrm_comm_pulse_finish(dlrm_comm *c); /* the largest value */
 
 /* Long work that takes the ranks differently long: every rank calls some(ctx, &done), for about half a second each time, until
  * it says done or fails, and ranks that are done wait for the others. They meet after each call, so that one that hangs is

@@ -4,18 +4,25 @@
 
 #include "config/config_internal.h"
 
+/* A number (0: not given) that one interaction needs and the others have no place for. */
+static dlrm_status check_owner(const dlrm_config *cfg, const char *key, int64_t value, dlrm_interaction owner)
+{
+    const dlrm_interaction found = cfg->model.interaction;
+    if (found == owner && value == 0)
+        return dlrm_config_fail(cfg, key, "missing, but interaction: %s needs it", dlrm_interaction_text(owner));
+    if (found != owner && value != 0)
+        return dlrm_config_fail(cfg, key, "found %lld, expected null: it is for interaction: %s, and this is %s", (long long)value,
+                                dlrm_interaction_text(owner), dlrm_interaction_text(found));
+    return DLRM_OK;
+}
+
 static dlrm_status check_model(const dlrm_config *cfg)
 {
-    bool dot = cfg->model.interaction == DLRM_DOT, pool = cfg->model.interaction == DLRM_POOL;
-    bool dcn = cfg->model.interaction == DLRM_DCN;
     const dlrm_int_list *bottom = &cfg->model.bottom_mlp, *top = &cfg->model.top_mlp;
-    if (dcn && cfg->model.cross_layers == 0)
-        return dlrm_config_fail(cfg, "model.cross.layers", "missing, but interaction: dcn needs it");
-    if (dcn && cfg->model.cross_rank == 0)
-        return dlrm_config_fail(cfg, "model.cross.rank", "missing, but interaction: dcn needs it");
-    if (pool && cfg->model.pool_stride == 0)
-        return dlrm_config_fail(cfg, "model.pool_stride", "missing, but interaction: pool needs it");
-    if (dot && bottom->n == 0)
+    TRY(check_owner(cfg, "model.cross.layers", cfg->model.cross_layers, DLRM_DCN));
+    TRY(check_owner(cfg, "model.cross.rank", cfg->model.cross_rank, DLRM_DCN));
+    TRY(check_owner(cfg, "model.pool_stride", cfg->model.pool_stride, DLRM_POOL));
+    if (cfg->model.interaction == DLRM_DOT && bottom->n == 0)
         return dlrm_config_fail(cfg, "model.bottom_mlp",
                                 "found no layers, but interaction: dot needs a bottom output as "
                                 "wide as the tables");

@@ -192,12 +192,12 @@ static const dlrm_key config_keys[] = {
          "cross layers over cat. pool: means over windows of pool_stride elements of the tables' vectors, "
          "then the bottom output."),
     SECTION("model.cross", "The cross layers of interaction: dcn."),
-    INT("model.cross.layers", model.cross_layers, "null", 1, 128, "layers", "Number; required with interaction: dcn.",
+    INT("model.cross.layers", model.cross_layers, "null", 1, 128, "layers", "Number; required with interaction: dcn, null with the others.",
         OR_NULL(0)),
     INT("model.cross.rank", model.cross_rank, "null", 1, 65536, "elements",
-        "Inner width of the low-rank weights; required with interaction: dcn.", OR_NULL(0)),
+        "Inner width of the low-rank weights; required with interaction: dcn, null with the others.", OR_NULL(0)),
     INT("model.pool_stride", model.pool_stride, "null", 1, 1 << 20, "elements",
-        "Window of interaction: pool, and required with it. 1: plain concatenation.", OR_NULL(0)),
+        "Window of interaction: pool; required with it, null with the others. 1: plain concatenation.", OR_NULL(0)),
     WIDTHS("model.top_mlp", model.top_mlp,
            "Output widths of the layers over the interaction, ReLU after every layer but the last, which is the "
            "logit and 1 wide. []: the interaction's one output is the logit."),
@@ -312,7 +312,7 @@ static const dlrm_key config_keys[] = {
     INT("eval.batch_size", eval.batch_size, "null", 1, MAX_BATCH, "samples",
         "Global batch; the results do not depend on it. null: train.batch_size.", OR_NULL(0)),
     INT("eval.max_samples", eval.max_samples, "0", 0, MAX_STEPS, "samples",
-        "Only the first so many rows. 0 or null: all.", OR_NULL(0)),
+        "Only the first so many rows, of --eval and --predict, too. 0 or null: all.", OR_NULL(0)),
     FLOAT("eval.target_auc", eval.target_auc, "null", 0, 1, "1",
           "Training stops when an evaluation reaches it. 0 or null: off.", OR_NULL(0)),
 

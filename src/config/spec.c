@@ -318,13 +318,12 @@ dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_s
 {
     dlrm_status st;
     dlrm_spec_build b = {.cfg = cfg, .data = data, .out = out};
-    const bool dcn = cfg->model.interaction == DLRM_DCN;
     *out = (dlrm_model_spec){
         .dense_features = (int)cfg->model.dense_features,
         .interaction = cfg->model.interaction,
         .pool_stride = (int)cfg->model.pool_stride,
-        .cross_layers = dcn ? (int)cfg->model.cross_layers : 0,
-        .cross_rank = dcn ? (int)cfg->model.cross_rank : 0,
+        .cross_layers = (int)cfg->model.cross_layers,
+        .cross_rank = (int)cfg->model.cross_rank,
     };
     TRY_TO(end, st, copy_list(&cfg->model.bottom_mlp, &out->bottom));
     TRY_TO(end, st, copy_list(&cfg->model.top_mlp, &out->top));

@@ -27,14 +27,7 @@ typedef struct names {
 
 static dlrm_status names_add(names *l, const char *text)
 {
-    if (l->n == l->room) {
-        char **larger;
-        TRY(dlrm_alloc(l->room * 2 + 16, sizeof *larger, "a list of files", &larger));
-        if (l->n) memcpy(larger, l->v, (size_t)l->n * sizeof *larger);
-        dlrm_free(&l->v);
-        l->v = larger;
-        l->room = l->room * 2 + 16;
-    }
+    TRY(dlrm_grow(l->n, sizeof *l->v, 16, "a list of files", &l->v, &l->room));
     TRY(dlrm_alloc((int64_t)strlen(text) + 1, 1, "a file name", &l->v[l->n]));
     strcpy(l->v[l->n++], text);
     return DLRM_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "base/int64.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "model/pieces.h"
@@ -41,11 +42,6 @@ static int64_t block_rows(const dlrm_piece *p)
     return p->part.columns < BLOCK ? BLOCK / p->part.columns : 1;
 }
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* BLOCK, or the widest tensor's row. */
 static int64_t block_elements(const dlrm_model *m)
 {
@@ -80,7 +76,7 @@ static dlrm_status load_pieces(dlrm_model *m, dlrm_tensors *t, float *block, voi
         const dlrm_piece *p = &pieces[i];
         const int64_t most = block_rows(p), rows = p->part.rows;
         for (int64_t row = 0, n; row < rows && st == DLRM_OK; row += n) {
-            n = min64(rows - row, most);
+            n = dlrm_min64(rows - row, most);
             st = read_rows(t, p, row, n, block);
             dlrm_narrow(p->whole.dtype, block, n * p->part.columns, narrow);
             if (st == DLRM_OK) dlrm_piece_upload(m->be, p, row, n, narrow);
@@ -164,7 +160,7 @@ static dlrm_status write_own(dlrm_model *m, dlrm_export *e)
         const dlrm_piece *p = &pieces[i];
         const int64_t most = block_rows(p), rows = p->saved_here ? p->part.rows : 0;
         for (int64_t row = 0, n; row < rows; row += n) {
-            n = min64(rows - row, most);
+            n = dlrm_min64(rows - row, most);
             dlrm_piece_download(m->be, p, row, n, block);
             TRY_TO(done, st, write_rows(e, p, row, n, block));
         }

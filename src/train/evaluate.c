@@ -43,7 +43,7 @@ static dlrm_status forward(dlrm_session *s, dlrm_batches *batches, float *logits
     const dlrm_batch *batch = *out = dlrm_batches_next(batches, last);
     DLRM_ASSERT(batch);
     dlrm_comm_pulse_start(s->comm, (int64_t)batch->status << SIGNAL_BITS | dlrm_signals_seen());
-    const int64_t pulse = dlrm_comm_pulse_finish(s->comm, NULL);
+    const int64_t pulse = dlrm_comm_pulse_finish(s->comm);
     if (pulse >> SIGNAL_BITS)
         return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message), NULL);
     *signal = (int)pulse;

@@ -83,14 +83,20 @@ static json_t *model_json(const dlrm_session *s)
                      (json_int_t)m->mlp_elements);
 }
 
-static dlrm_status start_event(dlrm_report *r)
+/* Each table's rank; null where it is in slices. */
+static json_t *owners_json(const dlrm_session *s)
 {
-    const dlrm_session *s = r->s;
-    json_t *ranks = json_array(), *owner = json_array();
+    json_t *owners = json_array();
     for (int t = 0; t < s->spec.n_tables; t++) {
         const int first = s->place.first_slice[t], slices = s->place.first_slice[t + 1] - first;
-        json_array_append_new(owner, slices == 1 ? json_integer(s->place.slices[first].owner) : json_null());
+        json_array_append_new(owners, slices == 1 ? json_integer(s->place.slices[first].owner) : json_null());
     }
+    return owners;
+}
+
+/* The predicted work of each rank, appended. */
+static dlrm_status append_work(const dlrm_session *s, json_t *ranks)
+{
     for (int p = 0; p < s->comm->ranks; p++) {
         dlrm_work w;
         TRY(dlrm_work_of(s, p, &w));
@@ -99,13 +105,25 @@ static dlrm_status start_event(dlrm_report *r)
                                                "state_bytes", (json_int_t)w.state_bytes, "memory_bytes", (json_int_t)w.memory_bytes,
                                                "file_bytes", (json_int_t)w.file_bytes, "sent_bytes_per_step", (json_int_t)w.sent_bytes));
     }
+    return DLRM_OK;
+}
+
+static dlrm_status start_event(dlrm_report *r)
+{
+    const dlrm_session *s = r->s;
+    json_t *ranks = json_array();
+    dlrm_status st = append_work(s, ranks);
+    if (st != DLRM_OK) {
+        json_decref(ranks);
+        return st;
+    }
     write_event(r, json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
                              DLRM_VERSION, "config", text(s->cfg.path), "ranks", s->comm->ranks, "threads", s->threads, "device",
                              s->be.ops->name, "gemm", dlrm_gemm_name, "deterministic", (int)s->cfg.train.deterministic, "batch_size",
                              (json_int_t)s->batch, "steps", (json_int_t)dlrm_session_steps(s), "train_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), "test_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), "model", model_json(s), "strategy",
-                             dlrm_strategy_text(s->cfg.parallel.strategy), "table_owner", owner, "replicated_tables", s->place.replicated_tables, "replicated_parameters",
+                             dlrm_strategy_text(s->cfg.parallel.strategy), "table_owner", owners_json(s), "replicated_tables", s->place.replicated_tables, "replicated_parameters",
                              (json_int_t)s->place.replicated_elements, "per_rank", ranks));
     return DLRM_OK;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/int64.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/folder.h"
@@ -29,11 +30,6 @@ static int choose_threads(dlrm_comm *comm)
         return usable;
     }
     return usable / local > 1 ? usable / local : 1;
-}
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 static dlrm_status open_data(dlrm_session *s)
@@ -96,8 +92,8 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
         return dlrm_config_fail(cfg, "train.deterministic_chunks", "is %lld, expected at least the number of ranks, %d",
                                 (long long)cfg->train.deterministic_chunks, s->comm->ranks);
     TRY(open_data(s));
-    s->batch = min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
-    s->eval_batch = dlrm_session_has_test(s) ? min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
+    s->batch = dlrm_min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
+    s->eval_batch = dlrm_session_has_test(s) ? dlrm_min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
     TRY(make_placement(s));
     const int J = s->spec.n_inputs, R = s->comm->ranks;
     TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
@@ -126,7 +122,7 @@ static dlrm_status find_start(dlrm_session *s)
     if (__builtin_mul_overflow(at->epoch, per_epoch, &s->first_batch) || s->first_batch > INT64_MAX / 2 || at->step > INT64_MAX / 4)
         return FAIL(DLRM_E_INPUT, "%s/" DLRM_MANIFEST_NAME ": epoch %lld, step %lld are out of range", s->from.folder, (long long)at->epoch,
                     (long long)at->step);
-    s->first_batch += min64(at->row / s->batch, per_epoch);
+    s->first_batch += dlrm_min64(at->row / s->batch, per_epoch);
     s->train_args.first_batch = s->first_batch;
     return DLRM_OK;
 }

@@ -127,7 +127,7 @@ static dlrm_status step(trainer *t, int *saving)
     dlrm_train_step(m, t->stage, t->rate, t->embedding_rate, dlrm_losses_add(&t->losses, batch->size));
     t->clamped += batch->clamped;
     int64_t samples = batch->size;
-    const int64_t pulse = dlrm_comm_pulse_finish(s->comm, NULL);
+    const int64_t pulse = dlrm_comm_pulse_finish(s->comm);
     if (pulse >= pulse_of(DLRM_E_INPUT, 0, 0))
         return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message), NULL);
     t->signal = (int)(pulse >> DLRM_SAVING_BITS);

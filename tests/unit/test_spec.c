@@ -275,7 +275,6 @@ static void test_widths(void **state)
     check_width("model.interaction=cat\nmodel.bottom_mlp=[]\nmodel.dense_features=0", 0, 48, 48, 32 * 49 + 33);
     check_width("model.interaction=dcn\nmodel.cross={layers: 3, rank: 5}", 16, 48, 64,
                 bottom + 3 * (5 * 64 + 64 * 5 + 64) + 32 * 65 + 33);
-    check_width("model.cross={layers: 3, rank: 5}", 16, 48, 16 + 6, bottom + 32 * 23 + 33); /* for another interaction */
     check_width("model.interaction=pool\nmodel.pool_stride=7", 16, 48, 7 + 16, bottom + 32 * 24 + 33);
     check_width("model.interaction=pool\nmodel.pool_stride=1\nmodel.bottom_mlp=[]", 13, 48, 48 + 13, 32 * 62 + 33);
     check_width("model.interaction=pool\nmodel.pool_stride=48\nmodel.bottom_mlp=[]", 13, 48, 1 + 13, 32 * 15 + 33);

@@ -8,13 +8,9 @@
 #include <string.h>
 
 #include "backend/cpu/gemm.h"
+#include "base/int64.h"
 
 enum { PINNED_TILE = 256, LEAST_PIECE = 32 };
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -29,7 +25,7 @@ typedef struct grid {
 static grid make_grid(const cpu_impl *c, const dlrm_cut *cut, int64_t b, int64_t n)
 {
     if (c->pinned) return (grid){cut->n_leaves, ceil_div(n, PINNED_TILE), PINNED_TILE};
-    grid g = {.pieces = min64(c->threads, ceil_div(b, LEAST_PIECE))};
+    grid g = {.pieces = dlrm_min64(c->threads, ceil_div(b, LEAST_PIECE))};
     int64_t tiles = g.pieces ? ceil_div(c->threads, g.pieces) : 1;
     g.tile = ceil_div(ceil_div(n, tiles), 16) * 16;
     g.tiles = ceil_div(n, g.tile);
@@ -80,7 +76,7 @@ void cpu_linear_forward(dlrm_backend *be, const dlrm_linear_forward_args *a)
 #pragma omp parallel for collapse(2) schedule(dynamic) num_threads(c->threads)
     for (int64_t p = 0; p < g.pieces; p++)
         for (int64_t t = 0; t < g.tiles; t++) {
-            int64_t at, rows, col = t * g.tile, n = min64(g.tile, a->out - col);
+            int64_t at, rows, col = t * g.tile, n = dlrm_min64(g.tile, a->out - col);
             piece_rows(c, a->cut, &g, a->b, p, &at, &rows);
             const float *x = a->x;
             float *y = (float *)a->y + at * a->out + col;
@@ -97,7 +93,7 @@ static void input_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a)
 #pragma omp parallel for collapse(2) schedule(dynamic) num_threads(c->threads)
     for (int64_t p = 0; p < g.pieces; p++)
         for (int64_t t = 0; t < g.tiles; t++) {
-            int64_t at, rows, col = t * g.tile, n = min64(g.tile, a->in - col);
+            int64_t at, rows, col = t * g.tile, n = dlrm_min64(g.tile, a->in - col);
             piece_rows(c, a->cut, &g, a->b, p, &at, &rows);
             const float *dz = a->dz, *x = a->x;
             float *dx = (float *)a->dx + at * a->in + col;
@@ -141,7 +137,7 @@ static void weight_gradient(dlrm_backend *be, const dlrm_linear_backward_args *a
     for (int i = 0; i < a->cut->n_nodes; i++)
         for (int64_t t = 0; t < tiles; t++) {
             int64_t row = t * tile;
-            weight_tile(a, &a->cut->node[i], row, min64(tile, a->out - row), a->dw ? a->dw + i * a->node_stride + row * a->in : NULL,
+            weight_tile(a, &a->cut->node[i], row, dlrm_min64(tile, a->out - row), a->dw ? a->dw + i * a->node_stride + row * a->in : NULL,
                         a->dbias ? a->dbias + i * a->node_stride + row : NULL, c->scratch[omp_get_thread_num()]);
         }
 }
