@@ -215,7 +215,11 @@ static dlrm_status text_pass(conversion *c)
         if (dlrm_text_open_ended(c->text, i))
             fprintf(stderr, "dlrm_data: %s: the last line does not end in a line break; was the file cut off?\n",
                     c->o.paths[i]);
-    for (int s = 0; s < DLRM_OUT_SPLITS; s++) c->report.rows[s] = dlrm_spool_rows(c->spool, s);
+    int64_t rows = 0, *by_split = c->report.rows;
+    for (int s = 0; s < DLRM_OUT_SPLITS; s++) rows += by_split[s] = dlrm_spool_rows(c->spool, s);
+    if (by_split[DLRM_TRAIN] == 0)
+        return FAIL(DLRM_E_INPUT, "all of the %lld rows are held back, and without training rows nothing can be read of what is made; "
+                    "expected a smaller --test-fraction, or more day files than that of --test-day", (long long)rows);
     return DLRM_OK;
 }
 
@@ -319,7 +323,6 @@ static dlrm_status record_pass(conversion *c)
     dlrm_source_hints hints = {.format = DLRM_FORMAT_SPLIT_BINARY, .form = dlrm_convert_form(c->o.dense), .n_dense = -1};
     dlrm_sink_args args = {.format = c->o.to, .folder = c->out.work};
     memcpy(args.rows, c->report.rows, sizeof args.rows);
-    if (c->report.rows[DLRM_TRAIN] == 0) return FAIL(DLRM_E_INPUT, "no training rows are left; records are made where there are some");
     TRY(columns_folder(c, folder));
     dlrm_columns_close(&c->columns);
     dlrm_status st = dlrm_source_open(folder, &hints, NULL, &from);

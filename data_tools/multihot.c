@@ -3,9 +3,10 @@
  * so the columns are made in passes: each has tails in memory for some tables, or for a stretch of a large one's rows. */
 #include "multihot.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/int64.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "mt19937.h"
@@ -37,6 +38,15 @@ typedef struct piece {
     int64_t low, high;
     uint32_t *tails; /* [high-low][hotness-1] */
 } piece;
+
+/* Where the making has got to: at row `row` of table `feature`, with `room` bytes left in this pass. */
+typedef struct place {
+    int feature;
+    int64_t row, room;
+    bool begun; /* the pass has a piece */
+} place;
+
+enum { MANY_PASSES = 10 };
 
 typedef struct making {
     const char *in;
@@ -131,28 +141,67 @@ static void drop_pieces(making *m)
     m->n_pieces = 0;
 }
 
-/* From row *row of table *feature on, as much as fits. */
-static dlrm_status load_pieces(making *m, int *feature, int64_t *row)
+static int64_t tail_bytes(const dlrm_feature *f)
 {
-    int64_t memory = m->memory;
-    memset(m->wanted, 0, (size_t)m->shape.n_features * sizeof *m->wanted);
-    while (*feature < m->shape.n_features) {
-        const dlrm_feature *f = &m->shape.features[*feature];
-        int64_t tail = f->hotness - 1, n = f->cardinality - *row, bytes = tail * (int64_t)sizeof(uint32_t);
-        if (n * bytes > memory) {
-            if (m->n_pieces > 0) return DLRM_OK;
-            n = memory / bytes > 0 ? memory / bytes : 1;
+    return (f->hotness - 1) * (int64_t)sizeof(uint32_t);
+}
+
+/* The next piece of a pass: as much of a table as fits, one row at least. False: the pass is full, or all tables are done. */
+static bool next_piece(const making *m, place *at, piece *out)
+{
+    if (at->feature == m->shape.n_features) return false;
+    const dlrm_feature *f = &m->shape.features[at->feature];
+    const int64_t bytes = tail_bytes(f);
+    int64_t n = f->cardinality - at->row;
+    if (n * bytes > at->room) {
+        if (at->begun) return false;
+        n = dlrm_max64(at->room / bytes, 1);
+    }
+    *out = (piece){.feature = at->feature, .low = at->row, .high = at->row + n};
+    at->begun = true;
+    at->room -= n * bytes;
+    at->row += n;
+    if (at->row < f->cardinality) return true;
+    at->feature++;
+    at->row = 0;
+    return true;
+}
+
+static void begin_pass(const making *m, place *at)
+{
+    at->room = m->memory;
+    at->begun = false;
+}
+
+/* A pass reads and unpacks all rows of the input, so many of them are slow: said before they begin. */
+static void announce_passes(const making *m)
+{
+    place at = {0};
+    piece p;
+    int64_t passes = 0, bytes = 0;
+    while (at.feature < m->shape.n_features) {
+        begin_pass(m, &at);
+        while (next_piece(m, &at, &p)) {
         }
-        piece *p = &m->pieces[m->n_pieces++];
-        *p = (piece){.feature = *feature, .low = *row, .high = *row + n};
-        TRY(dlrm_alloc(n * tail, sizeof *p->tails, "the random ids; see --memory", &p->tails));
-        dlrm_mt_randint(&m->generator, (uint32_t)f->cardinality, n * tail, p->tails);
-        m->wanted[*feature] = true;
-        memory -= n * bytes;
-        *row += n;
-        if (*row < f->cardinality) return DLRM_OK;
-        ++*feature;
-        *row = 0;
+        passes++;
+    }
+    if (passes < MANY_PASSES) return;
+    for (int f = 0; f < m->shape.n_features; f++) bytes += m->shape.features[f].cardinality * tail_bytes(&m->shape.features[f]);
+    fprintf(stderr, "dlrm_data: the random ids take %.0f MiB and --memory is %.0f: %s is read %lld times; more memory makes that fewer\n",
+            (double)bytes / (1 << 20), (double)m->memory / (1 << 20), m->in, (long long)passes);
+}
+
+static dlrm_status load_pieces(making *m, place *at)
+{
+    memset(m->wanted, 0, (size_t)m->shape.n_features * sizeof *m->wanted);
+    begin_pass(m, at);
+    for (piece *p; next_piece(m, at, p = &m->pieces[m->n_pieces]);) {
+        const dlrm_feature *f = &m->shape.features[p->feature];
+        const int64_t ids = (p->high - p->low) * (f->hotness - 1);
+        m->n_pieces++;
+        TRY(dlrm_alloc(ids, sizeof *p->tails, "the random ids; see --memory", &p->tails));
+        dlrm_mt_randint(&m->generator, (uint32_t)f->cardinality, ids, p->tails);
+        m->wanted[p->feature] = true;
     }
     return DLRM_OK;
 }
@@ -206,8 +255,7 @@ static dlrm_status pass(making *m)
 
 static dlrm_status make(making *m)
 {
-    int feature = 0;
-    int64_t row = 0;
+    place at = {0};
     double start = dlrm_now();
     TRY(dlrm_source_open(m->in, &m->hints, NULL, &m->from));
     TRY(dlrm_source_scan_cardinalities(m->from));
@@ -218,8 +266,9 @@ static dlrm_status make(making *m)
     TRY(open_output(m));
     TRY(take_room(m));
     dlrm_mt_seed(&m->generator, (uint32_t)m->seed);
-    while (feature < m->shape.n_features) {
-        TRY(load_pieces(m, &feature, &row));
+    announce_passes(m);
+    while (at.feature < m->shape.n_features) {
+        TRY(load_pieces(m, &at));
         TRY(pass(m));
         drop_pieces(m);
     }

@@ -26,7 +26,8 @@ typedef struct split_source {
     dlrm_row_source base;
     dlrm_feature_spec spec;
     split_columns split[DLRM_OUT_SPLITS];
-    bool counts; /* the dense files' 4 bytes are int32 */
+    bool counts;             /* the dense files' 4 bytes are int32 */
+    int64_t validation_rows; /* as noted; 0: not */
     char *raw;   /* room for values as they stand in a file */
     int64_t raw_bytes;
     int64_t *starts; /* offsets of a stretch */
@@ -113,6 +114,7 @@ static dlrm_status open_validation(split_source *s, const char *folder)
     }
     if (st == DLRM_OK && complete) {
         moved.split[DLRM_TEST_SPLIT].present = false;
+        files->told_rows = s->validation_rows;
         st = dlrm_feature_spec_check(&moved);
         if (st == DLRM_OK) st = open_split(s, DLRM_VALIDATION, files);
     }
@@ -259,20 +261,29 @@ static void close_source(dlrm_row_source *base)
 
 /* --- the description --- */
 
-/* metadata.dense: what dlrm_data itself notes about the dense values. */
-static dlrm_status noted_form(const char *spec_path, dlrm_dense_form *out)
+static const dlrm_yaml *get(const dlrm_yaml *map, const char *key, dlrm_yaml_kind kind)
+{
+    const dlrm_yaml *found = map && map->kind == DLRM_YAML_MAP ? dlrm_yaml_get(map, key) : NULL;
+    return found && found->kind == kind ? found : NULL;
+}
+
+/* metadata.dense and metadata.rows.validation: what dlrm_data itself notes and the trainer does not ask for. */
+static dlrm_status read_notes(split_source *s)
 {
     dlrm_yaml_doc doc;
-    *out = DLRM_FORM_FLOATS;
-    size_t n = strlen(spec_path);
-    if (n < 5 || strcmp(spec_path + n - 5, ".yaml") != 0) return DLRM_OK;
-    TRY(dlrm_yaml_load(spec_path, 64 << 20, &doc));
-    const dlrm_yaml *metadata = dlrm_yaml_get(doc.root, "metadata");
-    const dlrm_yaml *dense = metadata && metadata->kind == DLRM_YAML_MAP ? dlrm_yaml_get(metadata, "dense") : NULL;
-    for (int i = 0; dense && dense->kind == DLRM_YAML_SCALAR && i < DLRM_FORMS; i++)
-        if (i != DLRM_FORM_COUNTS && strcmp(dense->text, dlrm_form_names[i]) == 0) *out = (dlrm_dense_form)i;
+    dlrm_status st = DLRM_OK;
+    s->base.shape.form = DLRM_FORM_FLOATS;
+    size_t n = strlen(s->spec.path);
+    if (n < 5 || strcmp(s->spec.path + n - 5, ".yaml") != 0) return DLRM_OK;
+    TRY(dlrm_yaml_load(s->spec.path, 64 << 20, &doc));
+    const dlrm_yaml *metadata = get(doc.root, "metadata", DLRM_YAML_MAP), *dense = get(metadata, "dense", DLRM_YAML_SCALAR),
+                    *rows = get(get(metadata, "rows", DLRM_YAML_MAP), "validation", DLRM_YAML_SCALAR);
+    for (int i = 0; dense && i < DLRM_FORMS; i++)
+        if (i != DLRM_FORM_COUNTS && strcmp(dense->text, dlrm_form_names[i]) == 0) s->base.shape.form = (dlrm_dense_form)i;
+    if (rows && (!dlrm_yaml_int(rows, &s->validation_rows) || s->validation_rows < 1))
+        st = dlrm_yaml_fail(rows, "metadata.rows.validation: found \"%.60s\", expected an integer from 1", rows->text);
     dlrm_yaml_clear(&doc);
-    return DLRM_OK;
+    return st;
 }
 
 static dlrm_status take_features(split_source *s)
@@ -302,7 +313,7 @@ static dlrm_status open_all(split_source *s, const char *path, const dlrm_source
     TRY(dlrm_feature_spec_load(path, &s->spec));
     TRY(take_features(s));
     s->base.dense_bytes = (int)dlrm_elem_size(s->spec.dense_dtype);
-    TRY(noted_form(s->spec.path, &s->base.shape.form));
+    TRY(read_notes(s));
     if (h->form >= 0) s->base.shape.form = (dlrm_dense_form)h->form;
     s->counts = s->base.shape.form == DLRM_FORM_COUNTS;
     if (s->counts && s->spec.dense_dtype != DLRM_FLOAT32) return FAIL(DLRM_E_INPUT, "%s: float16 values cannot be counts", s->spec.path);

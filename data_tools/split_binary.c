@@ -174,10 +174,12 @@ static void write_spec(const dlrm_columns *c, FILE *out)
     fprintf(out, "  label:\n    dtype: bool\n");
     for (int j = 0; j < c->shape.n_dense; j++)
         fprintf(out, "  num_%d:\n    dtype: float%d\n", j, 8 * c->shape.dense_bytes);
-    if (c->shape.dense && c->shape.n_dense > 0)
-        fprintf(out, "metadata:\n  dense: %s\nsource_spec:\n", c->shape.dense);
-    else
-        fprintf(out, "metadata: {}\nsource_spec:\n");
+    fprintf(out, "metadata:\n");
+    if (c->shape.dense && c->shape.n_dense > 0) fprintf(out, "  dense: %s\n", c->shape.dense);
+    fprintf(out, "  rows:\n");
+    for (int s = 0; s < DLRM_OUT_SPLITS; s++)
+        if (c->split[s].rows > 0) fprintf(out, "    %s: %lld\n", split_name[s], (long long)c->split[s].rows);
+    fprintf(out, "source_spec:\n");
     for (int s = 0; s < DLRM_VALIDATION; s++)
         if (c->split[s].rows > 0) write_split_sources(c, s, out);
 }

@@ -25,7 +25,8 @@ enum { DLRM_TRAIN_SPLIT, DLRM_TEST_SPLIT, DLRM_SPLITS };
 
 typedef struct dlrm_split_files { /* paths from the working directory */
     bool present;
-    int64_t rows; /* filled by dlrm_feature_spec_check */
+    int64_t told_rows; /* by metadata.rows; 0: it does not say */
+    int64_t rows;      /* filled by dlrm_feature_spec_check */
     char *label, *dense; /* dense NULL: no numerical features */
     char **ids, **offsets; /* [n_categorical]; offsets[j] NULL: no such file, hotness is fixed */
 } dlrm_split_files;
@@ -42,8 +43,8 @@ typedef struct dlrm_feature_spec {
 /* `folder` is data.path. DLRM_E_INPUT names file, line and column. File names that are absolute or leave the folder
  * are refused. */
 dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out) DLRM_MUST_USE;
-/* Sizes of all files of all splits against each other, by rows; fills rows. Names the file, its bytes, the bytes per
- * row and the rows that the others have. Offsets files: rows+1 values from 0 to the ids file's count. Goes by the
+/* Sizes of all files of all splits by rows, against metadata.rows, or against each other where it says nothing; fills rows.
+ * Names the file, its bytes, the bytes per row and the rows that it should have. Offsets files: rows+1 values from 0 to the ids file's count. Goes by the
  * hotness in `categorical`, so dlrm_dataset_open calls it, with what config and spec say together. */
 dlrm_status dlrm_feature_spec_check(dlrm_feature_spec *spec) DLRM_MUST_USE;
 void dlrm_feature_spec_clear(dlrm_feature_spec *spec); /* copes with {0} */

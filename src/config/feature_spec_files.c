@@ -1,5 +1,6 @@
-/* The files that a description names, by their sizes: all files of a split must have the same number of rows. Rows are
- * compared and not batches, so that a file short by one row is refused before the first step. */
+/* The files that a description names, by their sizes: all files of a split must have the same number of rows, and the one
+ * that the description gives, if it does: files that are all cut off alike agree with each other. Rows are compared and not
+ * batches, so that a file short by one row is refused before the first step. */
 #include "config/feature_spec_internal.h"
 
 #include <errno.h>
@@ -100,18 +101,19 @@ static dlrm_status check_split(const dlrm_feature_spec *spec, dlrm_split_files *
 {
     int n = 0;
     TRY(measure_split(spec, split, files, &n));
-    const file_rows *right = majority(files, n);
+    const file_rows *most = majority(files, n);
+    const char *says = split->told_rows ? "metadata.rows says in" : "in";
+    split->rows = split->told_rows ? split->told_rows : most->rows;
     for (int i = 0; i < n; i++)
-        if (files[i].rows != right->rows)
+        if (files[i].rows != split->rows)
             return FAIL(DLRM_E_INPUT,
                         "%s: found %lld bytes, which are %lld rows of %lld bytes%s; expected %lld rows as "
-                        "in %s",
+                        "%s %s",
                         files[i].path, (long long)files[i].bytes, (long long)files[i].rows,
                         (long long)files[i].row_bytes, files[i].extra ? " and one more offset" : "",
-                        (long long)right->rows, right->path);
+                        (long long)split->rows, says, split->told_rows ? spec->path : most->path);
     for (int j = 0, at = split->dense ? 2 : 1; j < spec->n_categorical; j++, at++)
         if (spec->categorical[j].variable) TRY(check_ends(&files[at], split->ids[j], spec->categorical[j].dtype));
-    split->rows = right->rows;
     return DLRM_OK;
 }
 

@@ -1,5 +1,6 @@
 /* feature_spec.yaml. channel_spec gives the roles and the order of the features, feature_spec their types, source_spec
- * the files: per split a list of chunks, each naming the features that its file holds. Names are taken as they stand
+ * the files: per split a list of chunks, each naming the features that its file holds; metadata.rows, which is ours, may
+ * say how many rows a split has. Names are taken as they stand
  * (NVIDIA's own end in `.bin`), and keys that we do not know are passed over, since other programs keep theirs here. */
 #include "config/feature_spec_internal.h"
 
@@ -300,6 +301,23 @@ static dlrm_status parse_sources(const parser *p, const dlrm_yaml *root)
     return test && !dlrm_yaml_is_null(test) ? parse_split(p, test, DLRM_TEST_SPLIT) : DLRM_OK;
 }
 
+/* Other programs keep what they like in metadata, but `rows` is taken by its word. */
+static dlrm_status parse_rows(const parser *p, const dlrm_yaml *root)
+{
+    const dlrm_yaml *metadata = dlrm_yaml_get(root, "metadata");
+    const dlrm_yaml *rows = metadata && metadata->kind == DLRM_YAML_MAP ? dlrm_yaml_get(metadata, "rows") : NULL;
+    if (!rows) return DLRM_OK;
+    if (rows->kind != DLRM_YAML_MAP)
+        return dlrm_yaml_fail(rows, "metadata.rows: found %s, expected a map, such as {train: 1000, test: 10}", found(rows));
+    for (int s = 0; s < DLRM_SPLITS; s++) {
+        const dlrm_yaml *n = dlrm_yaml_get(rows, split_name[s]);
+        int64_t *told = &p->out->split[s].told_rows;
+        if (n && (!dlrm_yaml_int(n, told) || *told < 1))
+            return dlrm_yaml_fail(n, "metadata.rows.%s: found %s, expected an integer from 1", split_name[s], found(n));
+    }
+    return DLRM_OK;
+}
+
 static dlrm_status parse_root(parser *p, const char *path, const dlrm_yaml *root)
 {
     if (root->kind != DLRM_YAML_MAP) return dlrm_yaml_fail(root, "found %s, expected a map", found(root));
@@ -307,7 +325,8 @@ static dlrm_status parse_root(parser *p, const char *path, const dlrm_yaml *root
     TRY(dlrm_feature_spec_make(path, p->channels[CATEGORICAL]->n, p->out));
     p->out->n_dense = p->channels[NUMERICAL]->n;
     TRY(parse_features(p, root));
-    return parse_sources(p, root);
+    TRY(parse_sources(p, root));
+    return parse_rows(p, root);
 }
 
 dlrm_status dlrm_feature_spec_parse_yaml(const char *folder, const char *path, const char *text, size_t bytes,

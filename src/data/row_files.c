@@ -46,9 +46,9 @@ static void drop(choice *from, const choice *what)
 }
 
 /* Appends the names that a list of patterns matches. key: where the list stands; NULL: a default, which need not match.
- */
+ * test: files of the test split, which may be named here but not caught by a * or ?; NULL: none. */
 static dlrm_status pick(const dlrm_config *cfg, const char *key, const char *patterns, const dlrm_names *names,
-                        choice *out)
+                        const choice *test, choice *out)
 {
     for (const char *at = patterns; *at;) {
         char pattern[LONGEST_PATTERN + 1];
@@ -62,6 +62,9 @@ static dlrm_status pick(const dlrm_config *cfg, const char *key, const char *pat
         bool any = false;
         for (int i = 0; i < names->n; i++) {
             if (fnmatch(pattern, names->v[i], FNM_PERIOD) != 0) continue;
+            if (test && chosen(test, i) && strcmp(pattern, names->v[i]) != 0)
+                return dlrm_config_fail(cfg, key, "\"%s\" takes in %s, the test split where data.test_files does not say another: name "
+                                        "the training files without it, or it in full, or set data.test_files", pattern, names->v[i]);
             any = true;
             if (!chosen(out, i)) out->v[out->n++] = i;
         }
@@ -88,8 +91,10 @@ static dlrm_status choose(const dlrm_config *cfg, const dlrm_names *names, choic
     const char *given[DLRM_SPLITS] = {cfg->data.train_files, cfg->data.test_files};
     const bool npy = cfg->data.format == DLRM_NPY;
     choice *train = &files[DLRM_TRAIN_SPLIT], *test = &files[DLRM_TEST_SPLIT];
-    for (int s = 0; s < DLRM_SPLITS; s++)
-        TRY(pick(cfg, given[s] ? split_key[s] : NULL, given[s] ? given[s] : usual[npy][s], names, &files[s]));
+    TRY(pick(cfg, given[1] ? split_key[1] : NULL, given[1] ? given[1] : usual[npy][1], names, NULL, test));
+    const int days = test->n, spared = !npy ? 0 : days > 1 ? days - 1 : days; /* the last of several days, a record file's name */
+    const choice usual_test = {days - spared, test->v + spared};
+    TRY(pick(cfg, given[0] ? split_key[0] : NULL, given[0] ? given[0] : usual[npy][0], names, given[0] && !given[1] ? &usual_test : NULL, train));
     if (given[0] && given[1])
         for (int k = 0; k < test->n; k++)
             if (chosen(train, test->v[k]))
@@ -99,13 +104,13 @@ static dlrm_status choose(const dlrm_config *cfg, const dlrm_names *names, choic
                     names->v[test->v[k]]);
     if (!given[1] && given[0]) drop(test, train);
     if (!given[1] && npy) { /* the last day, if others are left to train on */
-        int days = test->n;
-        test->n = days > 1 || (days == 1 && given[0]);
-        if (test->n) test->v[0] = test->v[days - 1];
+        const int left = test->n;
+        test->n = left > 1 || (left == 1 && given[0]);
+        if (test->n) test->v[0] = test->v[left - 1];
     }
     if (!given[1] && !npy) TRY(only_one(cfg, split_key[1], names, test));
     if (!given[0]) drop(train, test);
-    if (!given[0] && npy && train->n == 0) TRY(pick(cfg, NULL, "train", names, train));
+    if (!given[0] && npy && train->n == 0) TRY(pick(cfg, NULL, "train", names, NULL, train));
     if (!given[0] && !npy) TRY(only_one(cfg, split_key[0], names, train));
     if (train->n == 0)
         return dlrm_config_fail(

@@ -130,8 +130,9 @@ class Convert(Case):
         self.check("out2", rows, *self.tail(2500, 0.25, 300), oracle.vocabularies(rows.ids), "log1", "float32")
         self.convert(["train.txt"], "out3", "--test-fraction", 0, "--dense-type=float32")
         self.check("out3", rows, *self.tail(2500, 0), oracle.vocabularies(rows.ids), dtype="float32")
-        self.convert(["train.txt"], "out4", "--test-fraction", 1, "--dense", "log1")
-        self.check("out4", rows, *self.tail(2500, 1), oracle.vocabularies(rows.ids), "log1")
+        r = self.convert(["train.txt"], "out4", "--test-fraction", 1, code=1)
+        self.assertIn("all of the 2500 rows are held back, and without training rows nothing can be read of what is made; expected a smaller "
+                      "--test-fraction, or more day files than that of --test-day", r.stderr)
 
     def test_tail_over_several_files(self):
         texts = [make_text(n, 10 + n) for n in (700, 50, 40, 300)]

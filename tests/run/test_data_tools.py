@@ -2,6 +2,7 @@
 test_data_tools.py DLRM_DATA [--sanitized] [unittest arguments]"""
 import gzip
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -174,7 +175,7 @@ class Records(Case):
             got, spec = read_split_binary(self.path("split"), split)
             self.assertRows(got, rows, np.log(rows.dense + 1.0).astype(np.float32))
             self.assertEqual(got.cards, train.cards)
-        self.assertEqual(spec["metadata"], {"dense": "log1"})
+        self.assertEqual(spec["metadata"], {"dense": "log1", "rows": {"train": 5000, "test": 301, "validation": 300}})
         np.testing.assert_array_equal(np.fromfile(self.path("split/validation/label.bin"), np.uint8), val.label)
         # and back, bit by bit: counts up to 100,000 have different logarithms in float32
         self.tool("convert", "split/", "--to", "mlperf_bin", "--out", "back")
@@ -534,6 +535,17 @@ class SplitBinary(Case):
         self.write("dle/train/cat_3.bin", self.bytes_of("dle/train/cat_3.bin")[:-4])  # T10: rows, not batches
         self.fails("dle/train/cat_3.bin: found 1996 bytes, which are 499 rows of 4 bytes; expected 500 rows", "verify", "dle")
 
+    def test_files_cut_alike(self):
+        """Files that all end at the same row agree with each other; the description of dlrm_data knows better (T10)."""
+        self.tool("synth", "--rows", 700, "--out", "t.txt")
+        for split, rows in (("train", 600), ("test", 60), ("validation", 40)):
+            self.tool("convert", "t.txt", "--out", split + "_cut", "--test-rows", 60)
+            for name in os.listdir(self.path("%s_cut/%s" % (split, split))):
+                path = self.path("%s_cut/%s/%s" % (split, split, name))
+                os.truncate(path, os.path.getsize(path) // rows * (rows - 1))
+            self.fails("%s_cut/%s/label.bin: found %d bytes, which are %d rows of 1 bytes; expected %d rows as metadata.rows says in "
+                       "%s_cut/feature_spec.yaml" % (split, split, rows - 1, rows - 1, rows, split), "verify", split + "_cut")
+
 
 class Text(Case):
     def make(self, rows, seed=1):
@@ -700,7 +712,15 @@ class MultiHot(Case):
         # a part of a table at a time
         r = self.tool("multihot", *said, "--cap", 20000, "--memory", "1M", "--out", "parts")
         self.assertRegex(r.stdout, r"[3-9] passes over the input")
+        self.assertEqual(r.stderr, "")
         self.assertSameFiles("many0", "parts")
+        # many passes are said before they are made
+        r = self.tool("multihot", *said[:-1], "40,1,40,2,7", "--memory", "1M", "--out", "slow")
+        tails = 4 * (39 * (70000 + 32767) + 1000 + 6 * 50000)
+        passes = int(re.search(r", (\d+) passes over the input", r.stdout).group(1))
+        self.assertGreaterEqual(passes, tails >> 20)
+        self.assertEqual(r.stderr, "dlrm_data: the random ids take %.0f MiB and --memory is 1: one is read %d times; more memory makes that fewer\n"
+                         % (tails / 2 ** 20, passes))
         # tables of other sizes
         sizes = [50, 60, 70, 80, 1]
         self.tool("multihot", *said, "--rows", ",".join(map(str, sizes)), "--out", "small")
@@ -725,7 +745,7 @@ class MultiHot(Case):
         one, _ = read_split_binary(self.path("one"), "train")
         many, spec = read_split_binary(self.path("many"), "train")
         self.assertEqual([i.shape[1] for i in many.ids], MLPERF_HOTNESS)
-        self.assertEqual(spec["metadata"], {"dense": "log3"})
+        self.assertEqual(spec["metadata"], {"dense": "log3", "rows": {"train": len(one.label), "test": 3000 - len(one.label)}})
         for k, table in enumerate(self.bags(one.cards, MLPERF_HOTNESS, 0)):
             np.testing.assert_array_equal(many.ids[k], table[one.ids[k][:, 0]])
         self.tool("multihot", "one", "--rows", "mlperf", "--hotness", ",".join(["1"] * 26), "--out", "v2")

@@ -321,6 +321,12 @@ class RecordTraps(RowTest):
         self.refused(r'data\.train_files: no file in set is called "day_\?\.bin"$', "data.train_files=day_?.bin")
         self.refused(r'data\.train_files: found "\.\./set/train_data\.bin", expected names of files in data\.path', "data.train_files=../set/train_data.bin")
         os.remove(self.path("set", "a_train.bin"))
+        # a pattern does not take in the test split unasked; its name does
+        self.refused(r'data\.train_files: "\*\.bin" takes in test_data\.bin, the test split where data\.test_files does not say another: name the '
+                     r"training files without it, or it in full, or set data\.test_files$", "data.train_files='*.bin'")
+        self.refused(r"data\.test_files: train_data\.bin is one of data\.train_files, too", "data.train_files='*.bin'", "data.test_files=train_data.bin")
+        args = ["config.yaml", "--check", "data.format=mlperf_bin", "data.path=set"]
+        self.assertIn("training   190 rows", self.succeed(1, *args, "data.train_files=train_data.bin,test_data.bin").stdout)
         os.remove(self.path("set", "train_data.bin"))
         self.refused(r"data\.path: set has no training files of format mlperf_bin")
         os.mkdir(self.path("set", "train_data.bin"))
@@ -429,6 +435,17 @@ class ArrayTraps(RowTest):
             for kind in ("labels", "dense", "sparse"):
                 os.rename(self.path("set", "day_%s_%s.npy" % (d, kind)), self.path("set", "%s_%s.npy" % ({"0": "a", "1": "b", "2": "c"}[d], kind)))
         self.assertEqual(self.outcome(1, "data.format=npy", "data.path=set", "data.train_files=a,b", "data.test_files=c"), self.outcome_of_days)
+
+    def test_pattern_with_the_test_day(self):
+        """T19 again: day_* has the last day in it, which is the test split; one day alone is for training."""
+        self.refused(r'data\.train_files: "day_\*" takes in day_2, the test split where data\.test_files does not say another', "data.train_files=day_*")
+        args = ["config.yaml", "--check", "data.format=npy", "data.path=set"]
+        rows = [d.n for d in self.days]
+        self.assertIn("training   %d rows" % sum(rows), self.succeed(1, *args, "data.train_files='day_0,day_1,day_2'").stdout)
+        for d in (1, 2):
+            for kind in ("labels", "dense", "sparse"):
+                os.remove(self.path("set", "day_%d_%s.npy" % (d, kind)))
+        self.assertIn("training   %d rows" % rows[0], self.succeed(1, *args, "data.train_files=day_*").stdout)
 
     def test_kaggle(self):
         """train_*.npy alone: nothing to score on, and not the training rows (T19)."""

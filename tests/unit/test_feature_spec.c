@@ -322,6 +322,41 @@ static void test_sizes(void **state)
     assert_refused(check(), "test/cat_10.bin: found a folder, expected a file");
 }
 
+/* Files that are cut off alike agree with each other, but not with metadata.rows. */
+static void test_told_rows(void **state)
+{
+    (void)state;
+    static const char none[] = "metadata: {}";
+    const char *before = strstr(good, none), *after = before + sizeof none - 1;
+    static const struct {
+        const char *metadata, *message;
+    } cases[] = {
+        {"metadata: {rows: {train: 5, test: 5, validation: 3}, dense: log1}", NULL},
+        {"metadata: {rows: {test: 5}}", NULL},
+        {"metadata: {rows: {}}", NULL},
+        {"metadata: some text", NULL},
+        {"metadata: {rows: {train: 6}}", "train/label.bin: found 5 bytes, which are 5 rows of 1 bytes; expected 6 rows as metadata.rows says in "},
+        {"metadata: {rows: {train: 5, test: 4}}", "test/label.bin: found 5 bytes, which are 5 rows of 1 bytes; expected 4 rows as metadata.rows says in "},
+        {"metadata: {rows: 5}", ":39:18: metadata.rows: found \"5\", expected a map, such as {train: 1000, test: 10}"},
+        {"metadata: {rows: {train: 0}}", ":39:26: metadata.rows.train: found \"0\", expected an integer from 1"},
+        {"metadata: {rows: {test: many}}", ":39:25: metadata.rows.test: found \"many\", expected an integer from 1"},
+    };
+    write_good_files();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[sizeof good + 200];
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(before - good), good, cases[i].metadata, after);
+        write_file("feature_spec.yaml", text, strlen(text));
+        dlrm_feature_spec s;
+        dlrm_status st = dlrm_feature_spec_load(data_folder, &s);
+        if (st == DLRM_OK) st = dlrm_feature_spec_check(&s);
+        dlrm_feature_spec_clear(&s);
+        if (cases[i].message)
+            assert_refused(st, cases[i].message);
+        else
+            assert_ok(st);
+    }
+}
+
 /* --- finding the description; model_size.json --- */
 
 static dlrm_status load(dlrm_feature_spec *s)
@@ -440,6 +475,7 @@ int main(void)
         IN_FOLDER(test_yaml_refused),
         IN_FOLDER(test_yaml_optional),
         IN_FOLDER(test_sizes),
+        IN_FOLDER(test_told_rows),
         IN_FOLDER(test_load_refused),
         IN_FOLDER(test_model_size),
         IN_FOLDER(test_model_size_refused),
