@@ -204,7 +204,7 @@ struct test_shard {
         for (size_t j = 0; j < inputs.size(); j++) {
             device_ids[j].make(ids[j]);
             if (!offsets[j].empty()) device_offsets[j].make(offsets[j]);
-            b.push_back({device_ids[j].p, device_offsets[j].p});
+            b.push_back({device_ids[j].p, device_offsets[j].p, NULL});
         }
         bags.make(b);
     }
