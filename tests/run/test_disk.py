@@ -11,6 +11,7 @@ import sys
 import numpy as np
 
 import fixture
+import launch
 from fixture import events
 from test_checkpoints import checkpoints, leftovers, read_checkpoint
 
@@ -25,7 +26,7 @@ class DiskTest(fixture.RunTest):
         self.write("config.yaml", fixture.SYNTHETIC.replace("{count: 4, rows: 500}", "{count: 2, rows: 500}"))
 
     def run_failing(self, ranks, how, *args, **more):
-        env = dict(os.environ, OMP_NUM_THREADS="1", FAIL_UNDER="ckpt", FAIL_HOW=how, **more)
+        env = dict(os.environ, OMP_NUM_THREADS="1", FAIL_UNDER="ckpt", FAIL_HOW=how, **launch.AT_ONCE, **more)
         return subprocess.run(["mpirun", "-n", str(ranks), "env", "LD_PRELOAD=" + self.failing, self.trainer] + ARGS + ["checkpoint.path=ckpt"] +
                               list(args), cwd=self.folder, timeout=120, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, env=env)
