@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include "model/tensors_impl.h"
 
 enum { FORMAT_VERSION = 1, MAX_BYTES = 100 * 1000 * 1000 };
+static const int64_t MOST = INT64_C(1) << 60; /* of any count: more than there can be, and the sum of some fits */
 #define TAIL "\",\"checksum\":\"" /* before the 16 digits */
 
 void dlrm_rank_file_name(int rank, char out[DLRM_RANK_FILE_BYTES])
@@ -26,33 +28,42 @@ static void hex(uint64_t v, char out[DLRM_SUM_TEXT])
     snprintf(out, DLRM_SUM_TEXT, "%016llx", (unsigned long long)v);
 }
 
+/* NULL: no memory, as below. */
 static json_t *files_json(const dlrm_manifest *m)
 {
     json_t *files = json_array();
-    for (int r = 0; r < m->ranks; r++) {
+    for (int r = 0; files && r < m->ranks; r++) {
         char name[DLRM_RANK_FILE_BYTES], header[DLRM_SUM_TEXT], sums[DLRM_SUM_TEXT];
         dlrm_rank_file_name(r, name);
         hex(m->files[r].header_sum, header);
         hex(m->files[r].sums_sum, sums);
-        json_array_append_new(files, json_pack("{s:s,s:I,s:s,s:s}", "name", name, "bytes", (json_int_t)m->files[r].bytes, "header_checksum",
-                                               header, "checksums_checksum", sums));
+        json_t *file = json_pack("{s:s,s:I,s:s,s:s}", "name", name, "bytes", (json_int_t)m->files[r].bytes, "header_checksum", header,
+                                 "checksums_checksum", sums);
+        if (json_array_append_new(files, file) == 0) continue;
+        json_decref(files);
+        files = NULL;
     }
     return files;
 }
 
+static json_t *progress_json(const dlrm_train_state *p)
+{
+    return json_pack("{s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:f,s:I,s:b,s:o}", "step", (json_int_t)p->step, "updates", (json_int_t)p->updates,
+                     "epoch", (json_int_t)p->epoch, "row", (json_int_t)p->row, "loss_scale", p->loss_scale, "good_steps",
+                     (json_int_t)p->good_steps, "skipped_steps", (json_int_t)p->skipped_steps, "loss_sum", p->loss_sum, "losses",
+                     (json_int_t)p->losses, "evaluated", (int)p->evaluated, "auc", isfinite(p->auc) ? json_real(p->auc) : json_null());
+}
+
 char *dlrm_manifest_text(const dlrm_manifest *m)
 {
-    const dlrm_train_state *p = &m->progress;
-    json_t *progress = json_pack("{s:I,s:I,s:I,s:I,s:f,s:I,s:I,s:f,s:I,s:b,s:o}", "step", (json_int_t)p->step, "updates",
-                                 (json_int_t)p->updates,
-                                 "epoch", (json_int_t)p->epoch, "row", (json_int_t)p->row, "loss_scale", p->loss_scale,
-                                 "good_steps", (json_int_t)p->good_steps, "skipped_steps", (json_int_t)p->skipped_steps, "loss_sum",
-                                 p->loss_sum, "losses", (json_int_t)p->losses, "evaluated", (int)p->evaluated, "auc",
-                                 isfinite(p->auc) ? json_real(p->auc) : json_null());
+    json_t *progress = progress_json(&m->progress), *files = files_json(m), *root = NULL;
     /* The last member is a text: dlrm_manifest_sign. */
-    json_t *root = json_pack("{s:s,s:i,s:I,s:o,s:O,s:o,s:s}", "format", "dlrm-train checkpoint", "version", FORMAT_VERSION, "serial",
-                             (json_int_t)m->serial, "progress", progress, "run", m->run, "files", files_json(m), "program", DLRM_VERSION);
+    if (progress && files)
+        root = json_pack("{s:s,s:i,s:I,s:O,s:O,s:O,s:s}", "format", "dlrm-train checkpoint", "version", FORMAT_VERSION, "serial",
+                         (json_int_t)m->serial, "progress", progress, "run", m->run, "files", files, "program", DLRM_VERSION);
     char *body = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL, *text = NULL;
+    json_decref(progress);
+    json_decref(files);
     json_decref(root);
     if (body) dlrm_manifest_sign(body, &text);
     free(body);
@@ -81,12 +92,24 @@ static bool is_sound(const char *text, int64_t bytes)
 
 /* --- reading --- */
 
-static dlrm_status whole_number(const char *path, const json_t *map, const char *key, int64_t *out)
+/* What is said of a member that is not as it should be. */
+static dlrm_status wrong(const char *path, const json_t *map, const char *key, const char *expected)
 {
     const json_t *v = json_object_get(map, key);
-    if (!json_is_integer(v) || json_integer_value(v) < 0) return FAIL(DLRM_E_INPUT, "%s: '%s' is not a whole number", path, key);
+    char *found = v ? json_dumps(v, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    dlrm_status st = FAIL(DLRM_E_INPUT, "%s: '%s' is %.60s, expected %s", path, key, found ? found : "missing", expected);
+    free(found);
+    return st;
+}
+
+static dlrm_status whole_number(const char *path, const json_t *map, const char *key, int64_t least, int64_t most, int64_t *out)
+{
+    const json_t *v = json_object_get(map, key);
+    char expected[100];
     *out = json_integer_value(v);
-    return DLRM_OK;
+    if (json_is_integer(v) && *out >= least && *out <= most) return DLRM_OK;
+    snprintf(expected, sizeof expected, "a whole number from %lld to %lld", (long long)least, (long long)most);
+    return wrong(path, map, key, expected);
 }
 
 static dlrm_status sum_of(const char *path, const json_t *map, const char *key, uint64_t *out)
@@ -102,24 +125,33 @@ static dlrm_status sum_of(const char *path, const json_t *map, const char *key, 
     return FAIL(DLRM_E_INPUT, "%s: '%s' is not a checksum of 16 digits", path, key);
 }
 
-static dlrm_status read_progress(const char *path, const json_t *map, dlrm_train_state *p)
+/* 0, or a float that is a power of two. */
+static bool is_scale(double v)
 {
-    TRY(whole_number(path, map, "step", &p->step));
-    TRY(whole_number(path, map, "updates", &p->updates));
-    TRY(whole_number(path, map, "epoch", &p->epoch));
-    TRY(whole_number(path, map, "row", &p->row));
-    TRY(whole_number(path, map, "good_steps", &p->good_steps));
-    TRY(whole_number(path, map, "skipped_steps", &p->skipped_steps));
-    TRY(whole_number(path, map, "losses", &p->losses));
+    int exponent;
+    return v == 0 || (frexp(v, &exponent) == 0.5 && exponent > FLT_MIN_EXP && exponent <= FLT_MAX_EXP);
+}
+
+/* Nothing else has looked at these numbers, and a forged manifest has its checksum, too: they are what a training can have come to. */
+static dlrm_status read_progress(const char *path, const json_t *map, int64_t train_rows, dlrm_train_state *p)
+{
+    TRY(whole_number(path, map, "step", 0, MOST, &p->step));
+    TRY(whole_number(path, map, "updates", 0, p->step, &p->updates));
+    TRY(whole_number(path, map, "epoch", 0, MOST, &p->epoch));
+    TRY(whole_number(path, map, "row", 0, train_rows - 1, &p->row));
+    TRY(whole_number(path, map, "skipped_steps", 0, p->updates, &p->skipped_steps));
+    TRY(whole_number(path, map, "good_steps", 0, INT32_MAX, &p->good_steps));
+    TRY(whole_number(path, map, "losses", 0, p->step, &p->losses));
     const json_t *sum = json_object_get(map, "loss_sum"), *scale = json_object_get(map, "loss_scale");
     const json_t *evaluated = json_object_get(map, "evaluated"), *auc = json_object_get(map, "auc");
-    if (!json_is_number(sum) || !json_is_number(scale) || !json_is_boolean(evaluated) || !(json_is_number(auc) || json_is_null(auc)))
-        return FAIL(DLRM_E_INPUT, "%s: 'progress' needs the numbers 'loss_sum', 'loss_scale' and 'auc' and the truth value 'evaluated'",
-                    path);
     p->loss_sum = json_number_value(sum);
     p->loss_scale = json_number_value(scale);
     p->evaluated = json_is_true(evaluated);
     p->auc = json_is_null(auc) ? NAN : json_number_value(auc);
+    if (!json_is_number(sum)) return wrong(path, map, "loss_sum", "a number");
+    if (!json_is_number(scale) || !is_scale(p->loss_scale)) return wrong(path, map, "loss_scale", "0 or a power of two");
+    if (!json_is_boolean(evaluated)) return wrong(path, map, "evaluated", "true or false");
+    if (!json_is_null(auc) && !(json_is_number(auc) && p->auc >= 0 && p->auc <= 1)) return wrong(path, map, "auc", "null or a number from 0 to 1");
     return DLRM_OK;
 }
 
@@ -137,7 +169,7 @@ static dlrm_status read_files(const char *path, const json_t *list, dlrm_manifes
         dlrm_rank_file_name(r, expected);
         if (!name || strcmp(name, expected) != 0) /* never another path */
             return FAIL(DLRM_E_INPUT, "%s: file %d is called '%.60s', expected '%s'", path, r, name ? name : "", expected);
-        TRY(whole_number(path, file, "bytes", &m->files[r].bytes));
+        TRY(whole_number(path, file, "bytes", 0, MOST, &m->files[r].bytes));
         TRY(sum_of(path, file, "header_checksum", &m->files[r].header_sum));
         TRY(sum_of(path, file, "checksums_checksum", &m->files[r].sums_sum));
     }
@@ -147,15 +179,16 @@ static dlrm_status read_files(const char *path, const json_t *list, dlrm_manifes
 static dlrm_status read_root(const char *path, const json_t *root, dlrm_manifest *m)
 {
     const char *format = json_string_value(json_object_get(root, "format"));
-    int64_t version = 0;
+    int64_t version, train_rows;
     if (!format || strcmp(format, "dlrm-train checkpoint") != 0) return FAIL(DLRM_E_INPUT, "%s: not a checkpoint's manifest", path);
-    TRY(whole_number(path, root, "version", &version));
+    TRY(whole_number(path, root, "version", 0, MOST, &version));
     if (version != FORMAT_VERSION)
         return FAIL(DLRM_E_INPUT, "%s: version %lld of the format, this program reads %d", path, (long long)version, FORMAT_VERSION);
-    TRY(whole_number(path, root, "serial", &m->serial));
-    TRY(read_progress(path, json_object_get(root, "progress"), &m->progress));
+    TRY(whole_number(path, root, "serial", 0, MOST, &m->serial));
     m->run = json_incref(json_object_get(root, "run"));
     if (!json_is_object(m->run)) return FAIL(DLRM_E_INPUT, "%s: 'run' is not a map", path);
+    TRY(whole_number(path, m->run, "train_rows", 1, MOST, &train_rows));
+    TRY(read_progress(path, json_object_get(root, "progress"), train_rows, &m->progress));
     return read_files(path, json_object_get(root, "files"), m);
 }
 

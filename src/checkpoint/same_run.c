@@ -20,16 +20,25 @@ static bool is_allowed(const dlrm_config *cfg, const char *path)
     return false;
 }
 
+/* Puts the value into *container, or ends that and sets it to NULL: no memory. */
+static void add(json_t **container, const char *key, json_t *value)
+{
+    const int failed = key ? json_object_set_new(*container, key, value) : json_array_append_new(*container, value);
+    if (!failed) return;
+    json_decref(*container);
+    *container = NULL;
+}
+
 static void add_value(void *ctx, const char *path, const char *value)
 {
-    json_object_set_new(ctx, path, json_string(value));
+    add(ctx, path, json_string(value));
 }
 
 static json_t *tables_json(const dlrm_model_spec *spec)
 {
     json_t *list = json_array();
     for (int t = 0; t < spec->n_tables; t++)
-        json_array_append_new(list, json_pack("[s,I,i]", spec->tables[t].name, (json_int_t)spec->tables[t].rows, spec->tables[t].dim));
+        add(&list, NULL, json_pack("[s,I,i]", spec->tables[t].name, (json_int_t)spec->tables[t].rows, spec->tables[t].dim));
     return list;
 }
 
@@ -38,17 +47,20 @@ static json_t *inputs_json(const dlrm_model_spec *spec)
     json_t *list = json_array();
     for (int j = 0; j < spec->n_inputs; j++) {
         const dlrm_input *in = &spec->inputs[j];
-        json_array_append_new(list, json_pack("[s,i,b,i]", spec->tables[in->table].name, in->hotness, (int)in->variable, (int)in->combiner));
+        add(&list, NULL, json_pack("[s,i,b,i]", spec->tables[in->table].name, in->hotness, (int)in->variable, (int)in->combiner));
     }
     return list;
 }
 
 json_t *dlrm_run_json(const dlrm_config *cfg, const dlrm_model_spec *spec, int64_t train_rows)
 {
-    json_t *config = json_object();
-    dlrm_config_each(cfg, add_value, config);
-    return json_pack("{s:o,s:o,s:o,s:I}", "config", config, "tables", tables_json(spec), "inputs", inputs_json(spec), "train_rows",
-                     (json_int_t)train_rows);
+    json_t *config = json_object(), *run = json_object();
+    dlrm_config_each(cfg, add_value, &config);
+    add(&run, "config", config);
+    add(&run, "tables", tables_json(spec));
+    add(&run, "inputs", inputs_json(spec));
+    add(&run, "train_rows", json_integer((json_int_t)train_rows));
+    return run;
 }
 
 /* --- comparison --- */
@@ -104,7 +116,8 @@ dlrm_status dlrm_run_check(const json_t *stored, const char *from, const dlrm_co
     dlrm_config_each(cfg, compare, &c);
     TRY(c.status);
     json_t *tables = tables_json(spec), *inputs = inputs_json(spec);
-    dlrm_status st = compare_lists(cfg, from, "model.tables", json_object_get(stored, "tables"), tables);
+    dlrm_status st = tables && inputs ? DLRM_OK : FAIL(DLRM_E_RUNTIME, "no memory to compare the model with that of %s", from);
+    if (st == DLRM_OK) st = compare_lists(cfg, from, "model.tables", json_object_get(stored, "tables"), tables);
     if (st == DLRM_OK) st = compare_lists(cfg, from, "model.features", json_object_get(stored, "inputs"), inputs);
     json_decref(tables);
     json_decref(inputs);

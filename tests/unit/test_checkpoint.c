@@ -267,7 +267,7 @@ static dlrm_manifest example(dlrm_piece_file_facts *files)
 {
     files[0] = (dlrm_piece_file_facts){100, 1, 0xffffffffffffffff};
     files[1] = (dlrm_piece_file_facts){INT64_C(1) << 50, 0, 2};
-    return (dlrm_manifest){.serial = 7, .ranks = 2, .files = files, .run = json_pack("{s:{s:s}}", "config", "a", "b"),
+    return (dlrm_manifest){.serial = 7, .ranks = 2, .files = files, .run = json_pack("{s:{s:s},s:i}", "config", "a", "b", "train_rows", 6),
                            .progress = {.step = INT64_C(1) << 40, .updates = 9, .epoch = 3, .row = 5, .loss_scale = 0x1p40, .good_steps = 6, .skipped_steps = 8, .loss_sum = 0.1 + 0.2, .losses = 4, .evaluated = true,
                                         .auc = NAN}};
 }
@@ -308,15 +308,36 @@ static void test_manifest_says(void **state)
     static const char *const cases[][2] = {
         {"\"format\":\"x\"", "not a checkpoint's manifest"},
         {"\"version\":2", "version 2 of the format, this program reads 1"},
-        {"\"serial\":-1", "'serial' is not a whole number"},
-        {"\"progress\":{}", "'step' is not a whole number"},
+        {"\"serial\":-1", "m: 'serial' is -1, expected a whole number from 0 to 1152921504606846976"},
+        {"\"serial\":9223372036854775807", "m: 'serial' is 9223372036854775807, expected a whole number from 0 to 1152921504606846976"},
+        {"\"serial\":9223372036854775808", "m: JSON error at byte "},
+        {"\"progress\":{}", "m: 'step' is missing, expected a whole number"},
+        {"\"progress\":7", "m: 'step' is missing, expected a whole number"},
         {"\"run\":[]", "'run' is not a map"},
+        {"\"run\":{}", "m: 'train_rows' is missing, expected a whole number"},
         {"\"files\":[]", "'files' is not a list"},
         {"\"files\":[{\"name\":\"../../etc/passwd\"}]", "file 0 is called '../../etc/passwd', expected 'rank_00000.safetensors'"},
-        {"\"files\":[{\"name\":\"rank_00000.safetensors\",\"bytes\":-1}]", "'bytes' is not a whole number"},
+        {"\"files\":[{\"name\":\"rank_00000.safetensors\",\"bytes\":-1}]", "m: 'bytes' is -1, expected a whole number"},
         {"\"files\":[{\"name\":\"rank_00000.safetensors\",\"bytes\":9,\"header_checksum\":\"12\"}]", "'header_checksum' is not a checksum"},
-        {"\"step\":1.5", "'step' is not a whole number"},
-        {"\"loss_sum\":null", "needs the numbers 'loss_sum'"},
+        {"\"step\":1.5", "m: 'step' is 1.5, expected a whole number"},
+        {"\"step\":\"5\"", "m: 'step' is \"5\", expected a whole number"},
+        {"\"step\":1152921504606846977", "m: 'step' is 1152921504606846977, expected a whole number from 0 to 1152921504606846976"},
+        {"\"step\":8", "m: 'updates' is 9, expected a whole number from 0 to 8"},
+        {"\"updates\":1099511627777", "m: 'updates' is 1099511627777, expected a whole number from 0 to 1099511627776"},
+        {"\"epoch\":1152921504606846977", "m: 'epoch' is 1152921504606846977, expected a whole number"},
+        {"\"row\":6", "m: 'row' is 6, expected a whole number from 0 to 5"},
+        {"\"train_rows\":5", "m: 'row' is 5, expected a whole number from 0 to 4"},
+        {"\"train_rows\":0", "m: 'train_rows' is 0, expected a whole number from 1 to 1152921504606846976"},
+        {"\"skipped_steps\":10", "m: 'skipped_steps' is 10, expected a whole number from 0 to 9"},
+        {"\"good_steps\":2147483648", "m: 'good_steps' is 2147483648, expected a whole number from 0 to 2147483647"},
+        {"\"losses\":1099511627777", "m: 'losses' is 1099511627777, expected a whole number"},
+        {"\"loss_sum\":null", "m: 'loss_sum' is null, expected a number"},
+        {"\"loss_scale\":1e300", "m: 'loss_scale' is 1.0000000000000001e300, expected 0 or a power of two"},
+        {"\"loss_scale\":-2.0", "m: 'loss_scale' is -2.0, expected 0 or a power of two"},
+        {"\"loss_scale\":3.0", "m: 'loss_scale' is 3.0, expected 0 or a power of two"},
+        {"\"evaluated\":1", "m: 'evaluated' is 1, expected true or false"},
+        {"\"auc\":1.5", "m: 'auc' is 1.5, expected null or a number from 0 to 1"},
+        {"\"auc\":\"x\"", "m: 'auc' is \"x\", expected null or a number from 0 to 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         dlrm_piece_file_facts files[2];
@@ -341,6 +362,35 @@ static void test_manifest_says(void **state)
     }
 }
 
+/* --- no memory, at each of the places that ask for some --- */
+
+static int allocations_left;
+
+static void *failing_malloc(size_t bytes)
+{
+    return allocations_left-- > 0 ? malloc(bytes) : NULL;
+}
+
+static void test_manifest_without_memory(void **state)
+{
+    (void)state;
+    dlrm_piece_file_facts files[2];
+    dlrm_manifest m = example(files);
+    char *whole = dlrm_manifest_text(&m), *text = NULL;
+    json_set_alloc_funcs(failing_malloc, free);
+    for (int n = 0; !text; n++) {
+        allocations_left = n;
+        text = dlrm_manifest_text(&m);
+        assert_true(text || n < 1000);
+        if (n == 20) assert_null(text);
+    }
+    json_set_alloc_funcs(malloc, free);
+    assert_string_equal(text, whole);
+    free(text);
+    free(whole);
+    json_decref(m.run);
+}
+
 /* Names in the folder: ours to the letter, or not ours. */
 static void test_folder(void **state)
 {
@@ -357,7 +407,7 @@ static void test_folder(void **state)
         dlrm_piece_file_facts files[2];
         dlrm_manifest m = example(files);
         m.serial = k == 3 ? 2 : 10 - k; /* the newest is the one with the largest */
-        m.progress.step = 100 * k;
+        m.progress = (dlrm_train_state){.step = 100 * k};
         char *text = dlrm_manifest_text(&m);
         assert_int_equal(dlrm_checkpoint_begin(path, m.progress.step), DLRM_OK);
         if (k < 3) assert_int_equal(dlrm_checkpoint_commit(path, m.progress.step, text), DLRM_OK);
@@ -391,7 +441,7 @@ static void test_folder(void **state)
     dlrm_piece_file_facts files[2];
     dlrm_manifest m = example(files), back;
     m.serial = 99;
-    m.progress.step = 0;
+    m.progress = (dlrm_train_state){.step = 0};
     char *text = dlrm_manifest_text(&m);
     assert_int_equal(dlrm_checkpoint_begin(path, 0), DLRM_OK);
     assert_int_equal(dlrm_checkpoint_commit(path, 0, text), DLRM_OK);
@@ -417,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_cut),  cmocka_unit_test(test_no_whole),      cmocka_unit_test(test_not_finite), cmocka_unit_test(test_every_bit_of_a_file),
         cmocka_unit_test(test_manifest), cmocka_unit_test(test_manifest_says), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_manifest_without_memory),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
