@@ -4,9 +4,6 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 #include "base/half.h"
 #include "base/hot.h"
@@ -126,29 +123,6 @@ bool dlrm_convert_labels(dlrm_elem from, const void *in, int64_t n, float *out)
     for (int64_t i = 0; i < n; i++) bad |= !((out[i] == 0.0f) | (out[i] == 1.0f));
     return !bad;
 }
-
-#ifdef __SSE2__
-void dlrm_stream(void *to, const void *from, int64_t n)
-{
-    char *out = to;
-    const char *in = from, *end = in + n * 4;
-    for (; in + 64 <= end; in += 64, out += 64) { /* whole cache lines, or memory is read first */
-        __m128i a = _mm_load_si128((const __m128i *)in), b = _mm_load_si128((const __m128i *)(in + 16)),
-                c = _mm_load_si128((const __m128i *)(in + 32)), d = _mm_load_si128((const __m128i *)(in + 48));
-        _mm_stream_si128((__m128i *)out, a);
-        _mm_stream_si128((__m128i *)(out + 16), b);
-        _mm_stream_si128((__m128i *)(out + 32), c);
-        _mm_stream_si128((__m128i *)(out + 48), d);
-    }
-    memcpy(out, in, (size_t)(end - in));
-    _mm_sfence(); /* before whoever hands the batch on says so */
-}
-#else
-void dlrm_stream(void *to, const void *from, int64_t n)
-{
-    memcpy(to, from, (size_t)n * 4);
-}
-#endif
 
 bool dlrm_convert_outside(dlrm_index_check check, int64_t id, int64_t rows, uint32_t *out, int64_t *clamped)
 {

@@ -14,7 +14,5 @@ int64_t dlrm_convert_id(dlrm_elem from, const void *in, int64_t i);
 bool dlrm_convert_dense(dlrm_elem from, const void *in, int64_t n, float *out);
 /* bool, int8, int32, float32; valid: 0 or 1. */
 bool dlrm_convert_labels(dlrm_elem from, const void *in, int64_t n, float *out);
-/* Copies n values of 4 bytes past the caches, to memory that is not read soon. Both aligned to 16 bytes. */
-void dlrm_stream(void *to, const void *from, int64_t n);
 /* What data.index_check makes of an id outside its table of `rows`; false: it must not be. Counts the clamped. */
 bool dlrm_convert_outside(dlrm_index_check check, int64_t id, int64_t rows, uint32_t *out, int64_t *clamped);

@@ -176,6 +176,7 @@ static dlrm_status start_thread(dlrm_reader *r)
 {
     sigset_t all, old;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* a mapped file that has become shorter: data/map.h */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(&r->thread, NULL, read_ahead, r);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

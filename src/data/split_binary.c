@@ -1,7 +1,8 @@
 /* Split-binary files: of each batch, a rank reads its own rows of the labels and dense values, and all rows (or its
- * own) of the inputs it wants. Bytes go through a buffer that stays in the second-level cache and are checked,
- * converted and sent on from there, past the caches, for a batch is larger than they are. (Reading int32 ids in place
- * and checking them there was slower: the kernel's copy leaves nothing of them in the cache.) */
+ * own) of the inputs it wants. Files are mapped, and values converted and checked where the page cache has them, on their way
+ * to the batch, past the caches, for a batch is larger than they are. Where that does not do (no map, a file that has become
+ * shorter, a value that is not valid, shuffled rows), bytes go through a buffer that stays in the second-level cache, and what
+ * is wrong gets its message. */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,12 +10,13 @@
 #include "base/mem.h"
 #include "data/convert.h"
 #include "data/file.h"
+#include "data/map.h"
 #include "data/shelf.h"
 #include "data/source.h"
+#include "data/stream.h"
 
 enum {
     BLOCK_BYTES = 64 << 10,
-    TILE = 2048 /* values converted before they are sent on */,
     ALIGNED = 4 /* so many rows, or a multiple, are read at a time */
 };
 
@@ -22,6 +24,7 @@ typedef struct column {
     const char *path;
     int fd; /* -1: not read by this rank */
     int64_t row_bytes;
+    dlrm_map map;     /* where rows are in order */
     dlrm_shelf shelf; /* where rows are shuffled */
 } column;
 
@@ -32,7 +35,6 @@ typedef struct split_reader {
     column label, dense, *ids, *offsets; /* ids, offsets: [n_inputs] */
     int64_t *n_ids;                      /* [n_inputs] of the whole file, where hotness varies */
     char *block;                         /* [BLOCK_BYTES], or as many as ALIGNED rows take */
-    void *tile;                          /* [TILE] values of 4 bytes */
     bool shuffled;
     dlrm_shuffle order;
     int64_t *bags; /* [DLRM_SHUFFLE_BLOCK+1] offsets of a run of rows, where hotness varies and rows are shuffled */
@@ -46,7 +48,9 @@ static dlrm_status open_column(const split_reader *r, const char *path, int64_t 
 {
     c->path = path;
     c->row_bytes = row_bytes;
-    return dlrm_file_open(path, !r->shuffled, &c->fd);
+    TRY(dlrm_file_open(path, !r->shuffled, &c->fd));
+    if (!r->shuffled) dlrm_map_open(c->fd, &c->map);
+    return DLRM_OK;
 }
 
 static dlrm_status read_at(split_reader *r, const column *c, int64_t at, int64_t bytes, void *out)
@@ -71,6 +75,46 @@ static dlrm_status read_rows(split_reader *r, column *c, int64_t i, int64_t n, v
     run_of run = {r, c};
     if (r->shuffled) return dlrm_shelf_take(&c->shelf, &r->order, i, n, read_run, &run, out);
     return read_run(&run, r->b->first_row + i, n, out);
+}
+
+/* --- values on their way to the batch --- */
+
+typedef struct passage {
+    dlrm_stream_values *stream;
+    dlrm_elem dtype;
+    int64_t rows; /* of ids: the table's */
+    const void *raw;
+    int64_t n;
+    void *out;
+    bool good;
+} passage;
+
+static void pass(void *ctx)
+{
+    passage *p = ctx;
+    p->good = p->stream(p->dtype, p->raw, p->n, p->rows, p->out);
+}
+
+/* n values from byte `at` of the file. False: they have to be read, and so will all that follow. */
+static bool pass_mapped(split_reader *r, column *c, passage *p, int64_t at, int64_t n, void *out)
+{
+    const int64_t bytes = n * (int64_t)dlrm_elem_size(p->dtype);
+    if (!c->map.base) return false;
+    p->raw = c->map.base + at;
+    p->n = n;
+    p->out = out;
+    if (dlrm_map_use(&c->map, c->fd, at, bytes, pass, p) && p->good) {
+        *r->bytes += bytes;
+        return true;
+    }
+    dlrm_map_close(&c->map);
+    return false;
+}
+
+/* n values that have been read. False: some are not valid. */
+static bool pass_read(const split_reader *r, const passage *p, int64_t n, void *out)
+{
+    return p->stream(p->dtype, r->block, n, p->rows, out);
 }
 
 static int64_t rows_at_a_time(int64_t row_bytes)
@@ -153,30 +197,24 @@ static dlrm_status read_bags(split_reader *r, int j, int64_t row, int64_t n, int
     return DLRM_OK;
 }
 
-/* n ids from the block, converted and checked, become the batch's from number `first` on. */
-static bool take_block(split_reader *r, int j, int64_t n, uint32_t *out)
+static passage ids_to_batch(const split_reader *r, int j)
 {
-    const dlrm_elem dtype = r->files->categorical[j].dtype;
-    const int64_t rows = r->spec->tables[r->spec->inputs[j].table].rows, size = (int64_t)dlrm_elem_size(dtype);
-    bool good = true;
-    for (int64_t k = 0, m; k < n; k += m) {
-        m = n - k < TILE ? n - k : TILE;
-        void *raw = r->block + k * size, *ready = size == sizeof *out ? raw : r->tile;
-        good &= dlrm_convert_ids(dtype, raw, m, rows, ready);
-        dlrm_stream(out + k, ready, m);
-    }
-    return good;
+    return (passage){.stream = dlrm_stream_ids,
+                     .dtype = r->files->categorical[j].dtype,
+                     .rows = r->spec->tables[r->spec->inputs[j].table].rows};
 }
 
 static dlrm_status read_fixed(split_reader *r, int j, dlrm_batch *b)
 {
     const int64_t hotness = r->spec->inputs[j].hotness, step = rows_at_a_time(r->ids[j].row_bytes);
     dlrm_ids *in = &b->inputs[j];
+    passage p = ids_to_batch(r, j);
     in->count = in->samples * hotness;
+    if (pass_mapped(r, &r->ids[j], &p, (b->first_row + in->first) * r->ids[j].row_bytes, in->count, in->ids)) return DLRM_OK;
     for (int64_t i = 0, n; i < in->samples; i += n) {
         n = in->samples - i < step ? in->samples - i : step;
         TRY(read_rows(r, &r->ids[j], in->first + i, n, r->block));
-        if (!take_block(r, j, n * hotness, in->ids + i * hotness))
+        if (!pass_read(r, &p, n * hotness, in->ids + i * hotness))
             TRY(bad_ids(r, j, b, in->samples, r->block, i * hotness, n * hotness));
     }
     return DLRM_OK;
@@ -187,14 +225,16 @@ static dlrm_status read_variable(split_reader *r, int j, dlrm_batch *b)
 {
     const int64_t size = (int64_t)dlrm_elem_size(r->files->categorical[j].dtype), step = BLOCK_BYTES / size;
     dlrm_ids *in = &b->inputs[j];
+    passage p = ids_to_batch(r, j);
     TRY(read_bags(r, j, b->first_row + in->first, in->samples, in->offsets));
     const int64_t first = in->offsets[0];
     for (int64_t s = 0; s <= in->samples; s++) in->offsets[s] -= first;
     in->count = in->offsets[in->samples];
+    if (in->count == 0 || pass_mapped(r, &r->ids[j], &p, first * size, in->count, in->ids)) return DLRM_OK;
     for (int64_t i = 0, n; i < in->count; i += n) {
         n = in->count - i < step ? in->count - i : step;
         TRY(read_at(r, &r->ids[j], (first + i) * size, n * size, r->block));
-        if (!take_block(r, j, n, in->ids + i)) TRY(bad_ids(r, j, b, in->samples, r->block, i, n));
+        if (!pass_read(r, &p, n, in->ids + i)) TRY(bad_ids(r, j, b, in->samples, r->block, i, n));
     }
     return DLRM_OK;
 }
@@ -253,27 +293,20 @@ static dlrm_status read_shuffled_bags(split_reader *r, int j, dlrm_batch *b)
 
 /* --- labels and dense values --- */
 
-typedef bool convert_floats(dlrm_elem from, const void *in, int64_t n, float *out);
-
 /* Own samples' rows of `columns` values each. *bad: number of the first value that is not valid, or -1. */
-static dlrm_status read_floats(split_reader *r, column *c, dlrm_elem dtype, int64_t columns, convert_floats *convert,
+static dlrm_status read_floats(split_reader *r, column *c, dlrm_elem dtype, int64_t columns, dlrm_stream_values *stream,
                                float *out, int64_t *bad)
 {
-    const int64_t size = (int64_t)dlrm_elem_size(dtype), step = rows_at_a_time(c->row_bytes);
+    const int64_t step = rows_at_a_time(c->row_bytes);
+    passage p = {.stream = stream, .dtype = dtype};
     *bad = -1;
+    if (pass_mapped(r, c, &p, (r->b->first_row + r->b->begin) * c->row_bytes, r->b->own * columns, out)) return DLRM_OK;
     for (int64_t i = 0, n; i < r->b->own; i += n) {
         n = r->b->own - i < step ? r->b->own - i : step;
         TRY(read_rows(r, c, r->b->begin + i, n, r->block));
-        bool good = true;
-        for (int64_t k = 0, m; k < n * columns; k += m) {
-            m = n * columns - k < TILE ? n * columns - k : TILE;
-            void *raw = r->block + k * size, *ready = size == sizeof *out ? raw : r->tile;
-            good &= convert(dtype, raw, m, ready);
-            dlrm_stream(&out[i * columns + k], ready, m);
-        }
-        if (good) continue;
+        if (pass_read(r, &p, n * columns, &out[i * columns])) continue;
         *bad = i * columns;
-        while (convert(DLRM_FLOAT32, &out[*bad], 1, r->tile)) ++*bad;
+        while (stream(DLRM_FLOAT32, &out[*bad], 1, 0, r->block)) ++*bad;
         return DLRM_OK;
     }
     return DLRM_OK;
@@ -282,7 +315,7 @@ static dlrm_status read_floats(split_reader *r, column *c, dlrm_elem dtype, int6
 static dlrm_status read_labels(split_reader *r)
 {
     int64_t bad;
-    TRY(read_floats(r, &r->label, r->files->label_dtype, 1, dlrm_convert_labels, r->b->labels, &bad));
+    TRY(read_floats(r, &r->label, r->files->label_dtype, 1, dlrm_stream_labels, r->b->labels, &bad));
     if (bad < 0) return DLRM_OK;
     return FAIL(DLRM_E_INPUT, "%s: row %lld: label %g is neither 0 nor 1", r->label.path,
                 (long long)row_of(r, r->b->begin + bad), (double)r->b->labels[bad]);
@@ -291,7 +324,7 @@ static dlrm_status read_labels(split_reader *r)
 static dlrm_status read_dense(split_reader *r)
 {
     int64_t bad, columns = r->files->n_dense;
-    TRY(read_floats(r, &r->dense, r->files->dense_dtype, columns, dlrm_convert_dense, r->b->dense, &bad));
+    TRY(read_floats(r, &r->dense, r->files->dense_dtype, columns, dlrm_stream_dense, r->b->dense, &bad));
     if (bad < 0) return DLRM_OK;
     return FAIL(DLRM_E_INPUT, "%s: row %lld: value %g in column %lld is not finite", r->dense.path,
                 (long long)row_of(r, r->b->begin + bad / columns), (double)r->b->dense[bad],
@@ -320,6 +353,7 @@ static dlrm_status fill_batch(void *state, dlrm_batch *b, int64_t *bytes)
 
 static void close_column(column *c)
 {
+    dlrm_map_close(&c->map);
     dlrm_file_close(&c->fd);
     dlrm_shelf_close(&c->shelf);
 }
@@ -339,7 +373,6 @@ static void close_reader(void **state)
     dlrm_free(&r->offsets);
     dlrm_free(&r->n_ids);
     dlrm_free(&r->block);
-    dlrm_free(&r->tile);
     dlrm_free(&r->bags);
     dlrm_free(state);
 }
@@ -385,7 +418,6 @@ static dlrm_status open_buffers(split_reader *r)
     for (int j = 0; j < r->spec->n_inputs; j++)
         if (r->ids[j].row_bytes > widest) widest = r->ids[j].row_bytes;
     TRY(dlrm_alloc(ALIGNED * widest, 1, "a read buffer", &r->block));
-    TRY(dlrm_alloc(TILE, sizeof(uint32_t), "a read buffer", &r->tile));
     return r->shuffled ? dlrm_alloc(DLRM_SHUFFLE_BLOCK + 1, sizeof *r->bags, "a read buffer", &r->bags) : DLRM_OK;
 }
 

@@ -518,6 +518,23 @@ class LongMemory(Memory):
                 self.check_unique("out", hashes, 1)
             shutil.rmtree(self.path("out"))
 
+    @unittest.skipUnless(os.environ.get("DLRM_LONG_TESTS") and shutil.disk_usage(tempfile.gettempdir()).free > 60e9,
+                         "takes ten minutes and 45 GB; DLRM_LONG_TESTS=1 runs it, where 60 GB are free")
+    def test_twenty_gigabytes(self):
+        """Terabyte's shape with Terabyte's cardinalities. The rates are printed: what they are depends on the machine."""
+        rows = 80000000
+        self.measured("synth", "--rows", rows, "--seed", 1, "--out", "rows.txt")
+        text = os.path.getsize(self.path("rows.txt"))
+        self.assertGreater(text, 20e9)
+        peak = self.measured("convert", "rows.txt", "--out", "out", "--memory", "1G", "--threads", 2)
+        self.assertLess(peak, 1 << 30)
+        summary = self.summary("out")
+        self.assertEqual(sum(summary["rows"].values()), rows)
+        cpu = sum(p["cpu_seconds"] for p in summary["passes"])
+        for p in summary["passes"]:
+            print("%s: %.0f MB/s per core of %s, %.1f s" % (p["name"], p["mb_per_s_per_core"], p["of"], p["cpu_seconds"]))
+        print("%.1f GB of text: %.0f MB/s per core, peak memory %.0f MiB" % (text * 1e-9, text * 1e-6 / cpu, peak / 2 ** 20))
+
 
 @unittest.skipUnless(os.environ.get("DLRM_CRITEO_DIR"), "DLRM_CRITEO_DIR names no folder with Criteo's own files")
 class OwnRows(Case):

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "config/feature_spec.h"
 #include "data/convert.h"
+#include "data/stream.h"
 
 /* --- conversions --- */
 
@@ -22,6 +23,20 @@ static void test_halves(void **state)
         if (isnan(want) ? !isnan(out[i]) : memcmp(&out[i], &want, sizeof want))
             fail_msg("half %04x: found %g, expected %g", i, (double)out[i], (double)want);
         assert_int_equal(dlrm_convert_dense(DLRM_FLOAT16, &in[i], 1, &want), (i & 0x7C00) != 0x7C00);
+    }
+    /* On their way past the caches the same, from any address. */
+    static _Alignas(16) float sent[1 << 16];
+    for (int at = 0; at < 3; at++) {
+        const int n = (1 << 16) - 5 * at;
+        assert_false(dlrm_stream_dense(DLRM_FLOAT16, in + at, n, 0, sent));
+        for (int i = 0; i < n; i++) assert_true(isnan(out[at + i]) ? isnan(sent[i]) : memcmp(&sent[i], &out[at + i], sizeof *sent) == 0);
+    }
+    assert_true(dlrm_stream_dense(DLRM_FLOAT16, in, 0x7C00, 0, sent));
+    for (int i = 0; i < 67; i++) { /* one bad value at each place */
+        in[100 + i] = 0xFC00;
+        assert_false(dlrm_stream_dense(DLRM_FLOAT16, in + 100, 67, 0, sent));
+        in[100 + i] = (uint16_t)(100 + i);
+        assert_true(dlrm_stream_dense(DLRM_FLOAT16, in + 100, 67, 0, sent));
     }
     assert_true(out[0x3C00] == 1.0f && out[0x0001] == 0x1p-24f && out[0xC248] == -3.140625f); /* not by half.h alone */
 }
@@ -52,8 +67,8 @@ static void test_one_bad_id(void **state)
         {DLRM_INT64, (int64_t)INT32_MAX + 2, (int64_t)INT32_MAX + 1, {-1, (int64_t)INT32_MAX + 2, UINT32_MAX}},
         {DLRM_INT64, DLRM_MAX_ROWS, DLRM_MAX_ROWS - 1, {-1, DLRM_MAX_ROWS, (int64_t)1 << 32, INT64_MAX, INT64_MIN}},
     };
-    _Alignas(8) char in[8 * N];
-    uint32_t out[N];
+    _Alignas(8) char in[8 * N], moved[8 * N + 1];
+    _Alignas(16) uint32_t out[N], sent[N];
     for (size_t t = 0; t < sizeof cases / sizeof *cases; t++)
         for (int v = -1; v < 0 || cases[t].bad[v]; v++) /* -1: none is bad */
             for (int at = 0; at < N; at++) {
@@ -63,8 +78,11 @@ static void test_one_bad_id(void **state)
                     fail_msg("%s, id %lld of %lld rows at place %d", dlrm_elem_text(cases[t].type), (long long)odd,
                              (long long)cases[t].rows, at);
                 assert_true(dlrm_convert_id(cases[t].type, in, at) == odd);
+                const size_t size = dlrm_elem_size(cases[t].type); /* as a mapped file has them: at any multiple of their size */
+                memcpy(moved + size, in, (N - 1) * size);
+                assert_int_equal(dlrm_stream_ids(cases[t].type, moved + size, N - 1, cases[t].rows, sent), v < 0 || at == N - 1);
                 for (int i = 0; i < N; i++)
-                    if (i != at || v < 0) assert_true(out[i] == (i == at ? odd : i % 40));
+                    if (i != at || v < 0) assert_true(out[i] == (i == at ? odd : i % 40) && (i == N - 1 || sent[i] == out[i]));
             }
 }
 
@@ -72,19 +90,23 @@ static void test_one_bad_float(void **state)
 {
     (void)state;
     enum { N = 67 };
-    float floats[N];
+    _Alignas(16) float floats[N], sent[N];
     static const float bad_floats[] = {NAN, -NAN, INFINITY, -INFINITY};
     for (int v = -1; v < 4; v++)
         for (int at = 0; at < N; at++) {
             for (int i = 0; i < N; i++)
                 floats[i] = v >= 0 && i == at ? bad_floats[v] : i == at ? 3.4028235e38f : 1e-45f;
             assert_int_equal(dlrm_convert_dense(DLRM_FLOAT32, floats, N, floats), v < 0);
+            assert_int_equal(dlrm_stream_dense(DLRM_FLOAT32, floats, N, 0, sent), v < 0);
+            assert_memory_equal(sent, floats, sizeof floats);
         }
     static const float bad_labels[] = {2.0f, -1.0f, 0.5f, NAN};
     for (int v = -1; v < 4; v++)
         for (int at = 0; at < N; at++) {
             for (int i = 0; i < N; i++) floats[i] = v >= 0 && i == at ? bad_labels[v] : (float)(i % 2);
             assert_int_equal(dlrm_convert_labels(DLRM_FLOAT32, floats, N, floats), v < 0);
+            assert_int_equal(dlrm_stream_labels(DLRM_FLOAT32, floats, N, 0, sent), v < 0);
+            assert_memory_equal(sent, floats, sizeof floats);
         }
 }
 
@@ -483,6 +505,26 @@ static void test_shortened(void **state)
     assert_int_equal(b->status, DLRM_E_INPUT);
     assert_has(b->message, "train/i.bin: the file ends at byte 100002, expected to read up to byte ");
     dlrm_reader_close(&r);
+
+    /* While it is read: by pages, and within the last one, which then has zeros at its end. */
+    static const struct {
+        int64_t bytes;
+        int batch; /* the first that misses something */
+    } cuts[] = {{100002, 5}, {ROWS * 4 - 4, 9}};
+    for (int k = 0; k < 2; k++) {
+        write_data(ROWS, 3, DLRM_FLOAT32, DLRM_BOOL);
+        args = whole(&o.m, ROWS / 10);
+        assert_ok(dlrm_reader_open(o.d, &args, &r));
+        check_batch(dlrm_reader_next(r, &end), 3, DLRM_FLOAT32);
+        assert_int_equal(truncate(in_folder("train/i.bin"), cuts[k].bytes), 0);
+        for (int i = 1; i < cuts[k].batch; i++) check_batch(dlrm_reader_next(r, &end), 3, DLRM_FLOAT32);
+        b = dlrm_reader_next(r, &end);
+        assert_int_equal(b->status, DLRM_E_INPUT);
+        char message[100];
+        snprintf(message, sizeof message, "train/i.bin: the file ends at byte %lld, expected to read up to byte ", (long long)cuts[k].bytes);
+        assert_has(b->message, message);
+        dlrm_reader_close(&r);
+    }
     assert_int_equal(unlink(in_folder("train/i.bin")), 0);
     assert_refused(dlrm_reader_open(o.d, &args, &r), "train/i.bin: No such file or directory");
     assert_null(r);
