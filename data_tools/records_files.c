@@ -6,10 +6,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/yaml.h"
-
-const char dlrm_records_description[] = "records.yaml";
-
 const char *dlrm_record_file_name(int split)
 {
     static const char *const names[] = {"train_data.bin", "test_data.bin", "val_data.bin"};
@@ -95,112 +91,33 @@ dlrm_status dlrm_records_describe(const char *folder, dlrm_format format, const 
     return st;
 }
 
-static dlrm_status need(const dlrm_yaml *map, const char *key, dlrm_yaml_kind kind, const dlrm_yaml **out)
+static dlrm_status take_shape(const dlrm_records_spec *r, dlrm_shape *shape)
 {
-    static const char *const kinds[] = {"text", "a list", "a map"};
-    *out = map->kind == DLRM_YAML_MAP ? dlrm_yaml_get(map, key) : NULL;
-    if (!*out) return dlrm_yaml_fail(map, "%s is missing; expected %s", key, kinds[kind]);
-    if ((*out)->kind != kind) return dlrm_yaml_fail(*out, "%s: expected %s", key, kinds[kind]);
-    return DLRM_OK;
-}
-
-static dlrm_status need_int(const dlrm_yaml *map, const char *key, int64_t min, int64_t max, int64_t *out)
-{
-    const dlrm_yaml *node;
-    char found[64];
-    TRY(need(map, key, DLRM_YAML_SCALAR, &node));
-    if (!dlrm_yaml_int(node, out) || *out < min || *out > max)
-        return dlrm_yaml_fail(node, "%s: found %s, expected an integer from %lld to %lld", key,
-                              dlrm_yaml_describe(node, found, sizeof found), (long long)min, (long long)max);
-    return DLRM_OK;
-}
-
-static dlrm_status need_choice(const dlrm_yaml *map, const char *key, const char *const *names, int *out)
-{
-    const dlrm_yaml *node;
-    char found[64], expected[128] = "";
-    TRY(need(map, key, DLRM_YAML_SCALAR, &node));
-    for (*out = 0; names[*out]; ++*out) {
-        if (strcmp(names[*out], node->text) == 0) return DLRM_OK;
-        size_t used = strlen(expected);
-        snprintf(expected + used, sizeof expected - used, "%s%s", *out ? ", " : "", names[*out]);
-    }
-    return dlrm_yaml_fail(node, "%s: found %s, expected one of %s", key, dlrm_yaml_describe(node, found, sizeof found), expected);
-}
-
-static dlrm_status load_files(const char *folder, const dlrm_yaml *root, dlrm_record_files *files)
-{
-    const dlrm_yaml *map, *entry, *name;
-    TRY(need(root, "files", DLRM_YAML_MAP, &map));
-    for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
-        if (!dlrm_yaml_get(map, dlrm_out_split_names[s])) continue;
-        TRY(need(map, dlrm_out_split_names[s], DLRM_YAML_MAP, &entry));
-        TRY(need(entry, "name", DLRM_YAML_SCALAR, &name));
-        if (!*name->text || strchr(name->text, '/')) return dlrm_yaml_fail(name, "name: expected the name of a file of this folder");
-        TRY(dlrm_tool_path(files->path[s], "%s/%s", folder, name->text));
-        if (dlrm_yaml_get(entry, "rows")) TRY(need_int(entry, "rows", 1, (int64_t)1 << 50, &files->rows[s]));
-    }
-    if (!*files->path[DLRM_TRAIN] && !*files->path[DLRM_TEST]) return dlrm_yaml_fail(map, "files: neither train nor test");
-    return DLRM_OK;
-}
-
-static dlrm_status load_tables(const dlrm_yaml *tables, dlrm_shape *shape)
-{
-    const dlrm_yaml *name;
-    int64_t hotness;
+    TRY(dlrm_shape_open(r->features.n_dense, r->features.n_categorical, shape));
+    shape->form = r->form;
     for (int f = 0; f < shape->n_features; f++) {
+        const dlrm_categorical *from = &r->features.categorical[f];
         dlrm_feature *to = &shape->features[f];
-        if (tables->items[f]->kind != DLRM_YAML_MAP) return dlrm_yaml_fail(tables->items[f], "expected a map with name, rows and hotness");
-        TRY(need(tables->items[f], "name", DLRM_YAML_SCALAR, &name));
-        TRY(need_int(tables->items[f], "rows", 1, (int64_t)1 << 32, &to->cardinality));
-        TRY(need_int(tables->items[f], "hotness", 1, 1 << 20, &hotness));
-        snprintf(to->name, sizeof to->name, "%s", name->text);
-        to->hotness = (int)hotness;
+        snprintf(to->name, sizeof to->name, "%s", from->name);
+        to->cardinality = from->cardinality;
+        to->hotness = from->hotness;
     }
     dlrm_shape_settle(shape);
     return DLRM_OK;
 }
 
-static dlrm_status load(const char *folder, const dlrm_yaml *root, dlrm_record_files *files, dlrm_shape *shape)
-{
-    const dlrm_yaml *tables;
-    int64_t n_dense;
-    int format, form;
-    if (root->kind != DLRM_YAML_MAP) return dlrm_yaml_fail(root, "expected a map");
-    TRY(need_choice(root, "format", dlrm_format_names, &format));
-    if (format != DLRM_FORMAT_MLPERF_BIN && format != DLRM_FORMAT_HUGECTR_RAW)
-        return dlrm_yaml_fail(root, "format: found %s, expected mlperf_bin or hugectr_raw", dlrm_format_names[format]);
-    files->format = (dlrm_format)format;
-    TRY(need_int(root, "dense_features", 0, 1 << 20, &n_dense));
-    TRY(need_choice(root, "dense", dlrm_form_names, &form));
-    TRY(load_files(folder, root, files));
-    TRY(need(root, "tables", DLRM_YAML_LIST, &tables));
-    TRY(dlrm_shape_open((int)n_dense, tables->n, shape));
-    shape->form = (dlrm_dense_form)form;
-    return load_tables(tables, shape);
-}
-
-dlrm_status dlrm_records_parse(const char *folder, const char *path, const char *text, size_t bytes, dlrm_record_files *files,
-                               dlrm_shape *shape)
-{
-    dlrm_yaml_doc doc;
-    *files = (dlrm_record_files){0};
-    *shape = (dlrm_shape){0};
-    TRY(dlrm_yaml_parse(path, text, bytes, &doc));
-    dlrm_status st = load(folder, doc.root, files, shape);
-    dlrm_yaml_clear(&doc);
-    return st;
-}
-
 dlrm_status dlrm_records_load(const char *folder, dlrm_record_files *files, dlrm_shape *shape)
 {
-    char path[DLRM_PATH_MAX];
-    dlrm_yaml_doc doc;
+    dlrm_records_spec r;
     *files = (dlrm_record_files){0};
     *shape = (dlrm_shape){0};
-    TRY(dlrm_tool_path(path, "%s/%s", folder, dlrm_records_description));
-    TRY(dlrm_yaml_load(path, 64 << 20, &doc));
-    dlrm_status st = load(folder, doc.root, files, shape);
-    dlrm_yaml_clear(&doc);
+    TRY(dlrm_records_spec_load(folder, &r));
+    files->format = r.hugectr_raw ? DLRM_FORMAT_HUGECTR_RAW : DLRM_FORMAT_MLPERF_BIN;
+    dlrm_status st = take_shape(&r, shape);
+    for (int s = 0; st == DLRM_OK && s < DLRM_OUT_SPLITS; s++) {
+        files->rows[s] = r.rows[s];
+        if (r.file[s]) st = dlrm_tool_path(files->path[s], "%s/%s", folder, r.file[s]);
+    }
+    dlrm_records_spec_clear(&r);
     return st;
 }

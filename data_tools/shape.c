@@ -7,8 +7,6 @@
 
 #include "base/mem.h"
 
-const char *const dlrm_form_names[DLRM_FORMS + 1] = {"counts", "log1", "log3", "floats", NULL};
-
 dlrm_status dlrm_shape_open(int n_dense, int n_features, dlrm_shape *out)
 {
     *out = (dlrm_shape){.n_dense = n_dense, .n_features = n_features};

@@ -4,16 +4,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-
-/* What dense values mean. Counts are int32, the others float32 in memory. */
-typedef enum dlrm_dense_form {
-    DLRM_FORM_COUNTS, /* raw counts */
-    DLRM_FORM_LOG1,   /* ln(max(x,0)+1) */
-    DLRM_FORM_LOG3,   /* ln(x+3); missing, or x <= -3: 0 */
-    DLRM_FORM_FLOATS, /* values whose making nothing tells */
-    DLRM_FORMS
-} dlrm_dense_form;
-extern const char *const dlrm_form_names[DLRM_FORMS + 1]; /* "counts", "log1", "log3", "floats", NULL */
+#include "config/records_spec.h"
 
 typedef struct dlrm_feature {
     char name[201]; /* as long as a table's in a config */

@@ -135,7 +135,7 @@ static dlrm_status check_data(const dlrm_config *cfg)
     if (!synthetic && !cfg->data.path)
         return dlrm_config_fail(cfg, "data.path", "missing, but format: %s needs it",
                                 dlrm_format_text(cfg->data.format));
-    if (cfg->data.format != DLRM_SPLIT_BINARY && cfg->model.tables_from_dataset)
+    if (cfg->model.tables_from_dataset && (synthetic || cfg->data.format == DLRM_NPY))
         return dlrm_config_fail(cfg, "model.tables",
                                 "found \"from_dataset\", but data.format: %s has no data description that "
                                 "could say; expected a list", dlrm_format_text(cfg->data.format));

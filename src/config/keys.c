@@ -203,7 +203,7 @@ static const dlrm_key config_keys[] = {
            "logit and 1 wide. []: the interaction's one output is the logit."),
     SUB("model.tables", model.tables, DLRM_KEY_TABLES, REQUIRED, &table_table,
         "The embedding tables: a list, or from_dataset: one per categorical feature of the data, named after "
-        "it (less a final `.bin`), rows = its cardinality."),
+        "it (less a final `.bin`), rows = its cardinality. mlperf_bin, hugectr_raw: as data.path's records.yaml says."),
     SUB("model.features", model.features, DLRM_KEY_FEATURES, "null", &feature_table,
         "The table of each categorical feature, in the order of the data: a table's name, or a map. null: "
         "the tables' own order. Not together with lists in model.tables.N.hotness.",

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "base/mem.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
+#include "config/records_spec.h"
 #include "model/optimizer.h"
 #include "model/weights.h"
 #include "train/device.h"
@@ -32,16 +34,59 @@ static int choose_threads(dlrm_comm *comm)
     return usable / local > 1 ? usable / local : 1;
 }
 
+/* The tables of records are what records.yaml says; then it has a say in the dense values, too. */
+static dlrm_status load_records(dlrm_session *s, dlrm_records_spec *out)
+{
+    dlrm_config *cfg = &s->cfg;
+    const bool hugectr_raw = cfg->data.format == DLRM_HUGECTR_RAW;
+    char description[4096];
+    snprintf(description, sizeof description, "%s/%s", cfg->data.path, dlrm_records_description);
+    if (access(description, F_OK) != 0)
+        return dlrm_config_fail(cfg, "model.tables", "found \"from_dataset\", but there is no %s, which `dlrm_data convert` writes beside "
+                                "records and which could say; expected a list", description);
+    TRY(dlrm_records_spec_load(cfg->data.path, out));
+    if (hugectr_raw != out->hugectr_raw)
+        return dlrm_config_fail(cfg, "data.format", "found %s, but %s says %s", dlrm_format_text(cfg->data.format), description,
+                                dlrm_format_text(hugectr_raw ? DLRM_MLPERF_BIN : DLRM_HUGECTR_RAW));
+    if (cfg->data.dense_type == DLRM_DENSE_AUTO)
+        cfg->data.dense_type = out->form == DLRM_FORM_COUNTS ? DLRM_DENSE_INT32 : DLRM_DENSE_FLOAT32;
+    return DLRM_OK;
+}
+
+/* Of files that the description names, unless the config names others, or a part. */
+static dlrm_status check_record_rows(const dlrm_session *s, const dlrm_records_spec *r)
+{
+    const bool taken[DLRM_SPLITS] = {!s->cfg.data.train_files, !s->cfg.data.test_files && s->cfg.data.test_part == DLRM_TEST_ALL};
+    for (int k = 0; k < DLRM_SPLITS; k++) {
+        const int64_t rows = dlrm_dataset_rows(s->data, k);
+        if (taken[k] && r->rows[k] > 0 && rows != r->rows[k])
+            return FAIL(DLRM_E_INPUT, "%s/%s: found %lld rows, expected %lld as %s says", s->cfg.data.path, r->file[k], (long long)rows,
+                        (long long)r->rows[k], r->features.path);
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status open_dataset(dlrm_session *s)
+{
+    const bool split_binary = s->cfg.data.format == DLRM_SPLIT_BINARY, described = s->cfg.model.tables_from_dataset && !split_binary;
+    dlrm_records_spec records = {0};
+    dlrm_status st = DLRM_OK;
+    if (split_binary) st = dlrm_feature_spec_load(s->cfg.data.path, &s->files);
+    if (described) st = load_records(s, &records);
+    if (st == DLRM_OK) st = dlrm_model_spec_resolve(&s->cfg, split_binary ? &s->files : described ? &records.features : NULL, &s->spec);
+    if (st == DLRM_OK) st = dlrm_dataset_open(&s->cfg, &s->spec, split_binary ? &s->files : NULL, &s->data);
+    if (st == DLRM_OK && described) st = check_record_rows(s, &records);
+    dlrm_records_spec_clear(&records);
+    return st;
+}
+
 static dlrm_status open_data(dlrm_session *s)
 {
     s->from_files = s->cfg.data.format != DLRM_SYNTHETIC;
     if (s->from_files && access(s->cfg.data.path, F_OK) != 0)
         return dlrm_config_fail(&s->cfg, "data.path", "cannot find \"%s\": %s; expected a folder of data, as `dlrm_data convert` makes it",
                                 s->cfg.data.path, strerror(errno));
-    const dlrm_feature_spec *files = s->cfg.data.format == DLRM_SPLIT_BINARY ? &s->files : NULL;
-    if (files) TRY(dlrm_feature_spec_load(s->cfg.data.path, &s->files));
-    TRY(dlrm_model_spec_resolve(&s->cfg, files, &s->spec));
-    TRY(dlrm_dataset_open(&s->cfg, &s->spec, files, &s->data));
+    TRY(open_dataset(s));
     if (dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT) == 0) return FAIL(DLRM_E_INPUT, "%s: the train split has no rows", s->cfg.data.path);
     if (!dlrm_session_has_test(s)) {
         if (s->cfg.eval.every_steps > 0)

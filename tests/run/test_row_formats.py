@@ -342,7 +342,9 @@ class RecordTraps(RowTest):
     def test_model(self):
         """What a format cannot hold, or cannot say."""
         self.records()
-        self.refused(r'model\.tables: found "from_dataset", but data\.format: mlperf_bin has no data description', "model.tables=from_dataset", "model.features=null")
+        self.refused(r'model\.tables: found "from_dataset", but there is no set/records\.yaml, which `dlrm_data convert` writes beside records and which '
+                     r"could say; expected a list$", "model.tables=from_dataset", "model.features=null")
+        self.refused(r'model\.tables: found "from_dataset", but data\.format: npy has no data description', "data.format=npy", "model.tables=from_dataset")
         self.refused(r"model\.tables: feature user has 2 ids per sample, but data\.format: mlperf_bin has one id for each feature$",
                      "model.features=[{table: user, hotness: 2}]")
         self.refused(r"model\.tables: feature user has up to 3 ids per sample, but data\.format: hugectr_raw has a fixed number",

@@ -1,5 +1,9 @@
 """What dlrm_data writes is what the trainer reads: the same rows in every format give the same losses.
 test_tool_formats.py TRAINER DLRM_DATA [unittest's arguments]"""
+import os
+
+import numpy as np
+
 import criteo_run
 
 
@@ -34,6 +38,27 @@ class ToolFormats(criteo_run.CriteoTest):
         for ranks in (1, 2):
             self.assertEqual(self.losses(ranks, "data.format=mlperf_bin", "data.path=mlperf"), want)
             self.assertEqual(self.losses(ranks, "data.format=hugectr_raw", "data.path=hugectr"), want)
+        # records.yaml is a description, too
+        self.assertEqual(self.losses(1, "data.format=mlperf_bin", "data.path=mlperf", "model.tables=from_dataset"), want)
+        self.check_description()
+
+    def refused(self, message, *args):
+        done = self.run_trainer(1, "config.yaml", "model.tables=from_dataset", *args)
+        self.assertEqual((done.returncode, done.stderr), (1, message + "\n"), done.stdout)
+
+    def check_description(self):
+        self.refused("command line: data.format: found mlperf_bin, but hugectr/records.yaml says hugectr_raw", "data.format=mlperf_bin", "data.path=hugectr")
+        for name in ("train_data.bin", "test_data.bin"):  # zeros are counts and floats alike
+            rows = np.fromfile(self.path("mlperf", name), "<i4").reshape(-1, 40)
+            rows[:, 1:14] = 0
+            rows.tofile(self.path("mlperf", name))
+        args = [1, "config.yaml", "--check", "data.format=mlperf_bin", "data.path=mlperf"]
+        self.assertIn("cannot tell whether the dense values are int32 counts or float32", self.run_trainer(*args).stderr)
+        self.succeed(*args, "model.tables=from_dataset")
+        path = self.path("mlperf/test_data.bin")  # cut off at the end of a record
+        rows = os.path.getsize(path) // 160
+        os.truncate(path, (rows - 1) * 160)
+        self.refused("mlperf/test_data.bin: found %d rows, expected %d as mlperf/records.yaml says" % (rows - 1, rows), "data.format=mlperf_bin", "data.path=mlperf")
 
     def test_multi_hot(self):
         self.tool("synth", "--rows", 1200, "--seed", 3, "--out", self.path("t.txt"))
@@ -41,7 +66,9 @@ class ToolFormats(criteo_run.CriteoTest):
         self.tool("multihot", self.path("one"), "--out", self.path("data"))
         self.tool("convert", self.path("data"), "--to", "hugectr_raw", "--out", self.path("raw"))
         self.write_config_with(self.tables_of("raw"))
-        self.assertEqual(self.losses(2, "data.format=hugectr_raw", "data.path=raw"), self.losses(1))
+        want = self.losses(1)
+        self.assertEqual(self.losses(2, "data.format=hugectr_raw", "data.path=raw"), want)
+        self.assertEqual(self.losses(2, "data.format=hugectr_raw", "data.path=raw", "model.tables=from_dataset"), want)
 
 
 if __name__ == "__main__":
