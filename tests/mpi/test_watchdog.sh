@@ -1,7 +1,7 @@
 #!/bin/sh
 # A rank that stops ends the job: within seconds, with an error code, and with a message that names what was waited for.
 # Usage: test_watchdog.sh MPIRUN TEST_COMM
-out=$(timeout 20 "$1" -n 3 "$2" hang 2>&1)
+out=$(timeout 60 "$1" -n 3 "$2" hang 2>&1)
 code=$?
 printf '%s\n' "$out"
 [ $code -ne 0 ] || { echo "FAILED: exit code 0"; exit 1; }

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import fixture
+import launch
 
 # All but the optimizer and the limits of training, which a test gives.
 CONFIG = """\
@@ -29,7 +30,7 @@ class CriteoTest(fixture.RunTest):
 
     def tool(self, *args):
         done = subprocess.run([self.dlrm_data] + [str(a) for a in args], cwd=self.folder, stdin=subprocess.DEVNULL, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=launch.PATIENCE)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 

@@ -16,6 +16,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from as_run import read_safetensors, write_safetensors  # noqa: E402,F401
 import launch  # noqa: E402
 
+# A build with sanitizers runs the same code, slower: there a test leaves out combinations that differ only in numbers.
+SANITIZED = os.environ.get("DLRM_SANITIZED") == "1"
+
 DENSE, DIM = 3, 4
 TABLES = {"user": 50, "tags": 30, "history": 40}
 # name of the feature, its table, ids per sample (negative: up to so many), the combiner, its dtype on disk
@@ -202,7 +205,7 @@ class RunTest(unittest.TestCase):
         self.write("config.yaml", CONFIG)
         return rows
 
-    def run_trainer(self, ranks, *args, timeout=60):
+    def run_trainer(self, ranks, *args, timeout=launch.PATIENCE):
         return launch.train(self.trainer, ranks, list(args), self.folder, timeout=timeout)
 
     def succeed(self, ranks, *args):

@@ -254,7 +254,7 @@ class When(CheckpointTest):
 
     def test_minutes(self):
         self.write("config.yaml", fixture.SYNTHETIC)
-        self.succeed(2, "config.yaml", "train.steps=50", "log.every_steps=10", "checkpoint.path=ckpt", "checkpoint.every_minutes=0.00005")
+        self.succeed(2, "config.yaml", "train.steps=500", "log.every_steps=100", "checkpoint.path=ckpt", "checkpoint.every_minutes=0.00005")
         self.assertGreater(len(events(self.path("run.jsonl"), "checkpoint")), 2)
         self.assertEqual(len(checkpoints(self.path("ckpt"))), 2)
 

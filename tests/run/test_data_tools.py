@@ -838,7 +838,7 @@ class Shuffle(Case):
 
     def test_an_interrupted_run(self):
         self.write("m.bin", records(make_rows(100000, 85)))
-        for _ in range(20):  # until one is killed before its end
+        for _ in range(200):  # until one is killed before its end
             with subprocess.Popen([DLRM_DATA, "shuffle", "m.bin", "--seed", "1", "--out", "out"], cwd=self.dir, stdout=subprocess.DEVNULL) as p:
                 while not os.path.exists(self.path("out.partial/rows.tmp")) and p.poll() is None:
                     time.sleep(0.001)

@@ -28,7 +28,7 @@ class DiskTest(fixture.RunTest):
     def run_failing(self, ranks, how, *args, **more):
         env = dict(os.environ, OMP_NUM_THREADS="1", FAIL_UNDER="ckpt", FAIL_HOW=how, **launch.AT_ONCE, **more)
         return subprocess.run(["mpirun", "-n", str(ranks), "env", "LD_PRELOAD=" + self.failing, self.trainer] + ARGS + ["checkpoint.path=ckpt"] +
-                              list(args), cwd=self.folder, timeout=120, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              list(args), cwd=self.folder, timeout=launch.PATIENCE, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, env=env)
 
     def all_sound(self, steps):

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import fixture
+import launch
 from fixture import events, rank_processes
 
 TRAINING = ["config.yaml", "train.steps=100000000"]  # until something happens
@@ -23,26 +24,26 @@ class Disturbed(fixture.RunTest):
                                    stdin=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
         self.addCleanup(job.wait)
         self.addCleanup(job.terminate)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + launch.PATIENCE
         while not os.path.exists(self.path("run.jsonl")) or b'"step":20,' not in self.file_bytes("run.jsonl"):
             self.assertIsNone(job.poll(), self.file_bytes("err"))
-            self.assertLess(time.monotonic(), deadline, "no training within a minute")
+            self.assertLess(time.monotonic(), deadline, "no training")
             time.sleep(0.05)
         ranks = rank_processes(job.pid)
         self.assertEqual(sorted(ranks), [0, 1, 2])
         return job, ranks
 
-    def ends_within(self, job, ranks, seconds):
-        """The exit status; no rank is left."""
-        start = time.monotonic()
+    def ends(self, job, ranks):
+        """The exit status; no rank is left. How long that took depends on how busy the machine is: a few seconds."""
+        end = time.monotonic() + launch.PATIENCE
         try:
-            status = job.wait(timeout=seconds)
+            status = job.wait(timeout=launch.PATIENCE)
         except subprocess.TimeoutExpired:
             for pid in ranks.values():
                 os.kill(pid, signal.SIGKILL)
-            self.fail("still there after %g s:\n%s" % (seconds, self.file_bytes("err").decode()))
+            self.fail("still there:\n%s" % self.file_bytes("err").decode())
         for rank, pid in ranks.items():
-            while os.path.exists("/proc/%d" % pid) and time.monotonic() < start + seconds:
+            while os.path.exists("/proc/%d" % pid) and time.monotonic() < end:
                 time.sleep(0.05)
             self.assertFalse(os.path.exists("/proc/%d" % pid), "rank %d is still there" % rank)
         return status
@@ -50,7 +51,7 @@ class Disturbed(fixture.RunTest):
     def killed(self, rank):
         job, ranks = self.start()
         os.kill(ranks[rank], signal.SIGKILL)
-        self.assertNotEqual(self.ends_within(job, ranks, 10), 0)
+        self.assertNotEqual(self.ends(job, ranks), 0)
 
     def test_killed_rank(self):
         self.killed(1)
@@ -61,12 +62,12 @@ class Disturbed(fixture.RunTest):
     def test_killed_launcher(self):
         job, ranks = self.start()
         job.kill()
-        self.ends_within(job, ranks, 10)  # no rank is left to train on
+        self.ends(job, ranks)  # no rank is left to train on
 
     def test_stopped_rank(self):
         job, ranks = self.start("parallel.timeout_s=3")
         os.kill(ranks[1], signal.SIGSTOP)
-        self.assertNotEqual(self.ends_within(job, ranks, 15), 0)
+        self.assertNotEqual(self.ends(job, ranks), 0)
         err = self.file_bytes("err").decode()
         self.one_message(err, r"timeout_s")
         self.one_message(err, r"^dlrm-train: rank 0: an? [a-z -]+ has waited longer than parallel\.timeout_s \(3 s\); another rank has "

@@ -10,6 +10,7 @@ import numpy as np
 
 import criteo_oracle as oracle
 import criteo_run
+import launch
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 ROWS = 24000
@@ -25,7 +26,7 @@ class Rehearsal(criteo_run.CriteoTest):
 
     def script(self, *args):
         return subprocess.run(["./run_criteo.sh"] + list(args), cwd=self.folder, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=500)
+                              stderr=subprocess.STDOUT, timeout=2 * launch.PATIENCE)
 
     def rehearse(self, *args):
         return self.script("--rehearsal=%d" % ROWS, "train.batch_size=256", "eval.every_steps=20", "log.every_steps=1", *args)

@@ -23,7 +23,7 @@ grep -q "the run on 1 ranks failed with exit status 1" out.txt || fail "the fail
 rm -r scaling
 TRAINER=$trainer "$sweep" "$config" --ranks 2 device=cpu eval.every_epoch=false train.epochs=100000 checkpoint.path=ckpt log.every_steps=1 >out.txt 2>&1 &
 pid=$!
-for _ in $(seq 600); do ! grep -qs '"step":5,' scaling/ranks_2.jsonl || break; sleep 0.1; done
+for _ in $(seq 3000); do ! grep -qs '"step":5,' scaling/ranks_2.jsonl || break; sleep 0.1; done
 kill -TERM $pid
 code=0
 wait $pid || code=$?
