@@ -409,6 +409,7 @@ static const dlrm_backend_ops cuda_ops = {
     .sort = cuda_sort,
     .update = cuda_update,
     .row_sums = cuda_row_sums,
+    .row_squares = cuda_row_squares,
     .rows_update = cuda_rows_update,
     .write_back = cuda_write_back,
     .cache_use = cuda_cache_use,

@@ -118,6 +118,7 @@ void cuda_lookup(dlrm_backend *be, const dlrm_lookup_args *a);
 void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a);
 void cuda_update(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_row_sums(dlrm_backend *be, const dlrm_update_args *a);
+void cuda_row_squares(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a);
 void cuda_write_back(dlrm_backend *be, const dlrm_shard *s);
 void cuda_cache_use(dlrm_backend *be, const dlrm_shard *s, dlrm_cache_use *use);

@@ -27,6 +27,8 @@ typedef struct dlrm_cuda_table {
     int32_t dim;
     uint64_t stream; /* as in dlrm_table_shard */
     int64_t first_element, row_elements;
+    int32_t n_peers;        /* as in dlrm_table_shard */
+    const int64_t *peer_at; /* device */
     /* Of a table in the host's memory with a cache on the device: */
     int32_t pool;
     int32_t *slot;      /* [rows] in the pool of each row, -1: it is in home; NULL: no cache */
@@ -128,11 +130,23 @@ typedef struct dlrm_cuda_step {
     int64_t skipped;
 } dlrm_cuda_step;
 
+/* Squares of rows' gradients, as in dlrm_update_args. */
+typedef struct dlrm_cuda_squares {
+    dlrm_squares *own;
+    const dlrm_squares *peers;
+} dlrm_cuda_squares;
+
 /* One read and one write per touched row. d_pooled [B, W] of dtype `type`. name, momentum: as in step->embedding, to
- * choose the kernel by. `sorted` came out of a sort of the same bags and B. */
+ * choose the kernel by. `sorted` came out of a sort of the same bags and B. squares: with rowwise_adagrad they are added as
+ * base/squares.h does, and with those of the tables' peers; NULL: in doubles, and no table has peers. */
 cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,
                              const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
-                             dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, cudaStream_t stream);
+                             dlrm_optimizer_name name, bool momentum, const dlrm_cuda_squares *squares,
+                             const dlrm_cuda_step *step, cudaStream_t stream);
+/* squares->own = of the gradients of tables with peers. */
+cudaError_t dlrm_cuda_row_squares(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,
+                                  const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
+                                  const dlrm_cuda_squares *squares, const dlrm_cuda_step *step, cudaStream_t stream);
 
 /* The same with the rule w = g, for tables of fp32: a row that bags list = its gradient. */
 cudaError_t dlrm_cuda_row_sums(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,

@@ -23,6 +23,7 @@ RANGED(interact_backward, dlrm_interact_args)
 RANGED(loss, dlrm_loss_args)
 RANGED(lookup, dlrm_lookup_args)
 RANGED(sort, dlrm_lookup_args)
+RANGED(row_squares, dlrm_update_args)
 RANGED(update, dlrm_update_args)
 RANGED(dense_update, dlrm_dense_update_args)
 
@@ -41,6 +42,7 @@ const dlrm_backend_ops *cuda_with_ranges(const dlrm_backend_ops *ops)
     ranged.loss = ranged_loss;
     ranged.lookup = ranged_lookup;
     ranged.sort = ranged_sort;
+    ranged.row_squares = ranged_row_squares;
     ranged.update = ranged_update;
     ranged.dense_update = ranged_dense_update;
     return &ranged;

@@ -27,7 +27,7 @@ __device__ __forceinline__ row_ref<T> row_of(const dlrm_cuda_table &t, int64_t r
     if constexpr (sizeof(T) < sizeof(float))
         if (t.slot) number = place_row(t.place[row]);
     row_ref<T> r = {(T *)t.weight + element, NULL, NULL, dlrm_rng_at_step(t.stream, step), t.first_element + number * t.row_elements};
-    if constexpr (KIND == RULE_ROWWISE) r.state0 = t.state[0] + row;
+    if constexpr (rule_rowwise<KIND>()) r.state0 = t.state[0] + row;
     if constexpr (rule_states<KIND>() > 0) r.state0 = t.state[0] + element;
     if constexpr (rule_states<KIND>() > 1) r.state1 = t.state[1] + element;
     return r;
@@ -58,20 +58,34 @@ __device__ __forceinline__ void update_part(const dlrm_cuda_step &step, float ra
     if constexpr (rule_states<KIND>() > 1) store_vec<V>(r.state1 + c, p.s1);
 }
 
-template <int V> __device__ __forceinline__ double square_of(const vec<V> &g)
+/* Squares of a row: a lane's share of their sum, then the lanes'. */
+template <int V> __device__ __forceinline__ void add_squares(double &sum, const vec<V> &g)
 {
-    double sum = 0;
+    double mine = 0;
 #pragma unroll
-    for (int i = 0; i < V; i++) sum += (double)g.v[i] * g.v[i];
-    return sum;
+    for (int i = 0; i < V; i++) mine += (double)g.v[i] * g.v[i];
+    sum += mine;
 }
 
-/* Rowwise adagrad: takes a row's sum of squares (over the lanes' shares) into its state; returns the row's rate. */
-template <class T>
-__device__ __forceinline__ float rowwise_rate(const dlrm_cuda_step &step, const row_ref<T> &r, double squares, int dim,
-                                              int lanes, unsigned mask, bool writer)
+template <int V> __device__ __forceinline__ void add_squares(dlrm_squares &sum, const vec<V> &g)
 {
-    const float a = *r.state0 + (float)(sum_over_lanes(squares, lanes, mask) / dim);
+#pragma unroll
+    for (int i = 0; i < V; i++) dlrm_squares_add(&sum, g.v[i]);
+}
+
+__device__ __forceinline__ dlrm_squares sum_over_lanes(dlrm_squares x, int lanes, unsigned mask)
+{
+    for (int d = lanes / 2; d; d /= 2)
+        dlrm_squares_join(&x, {__shfl_xor_sync(mask, x.high, d), __shfl_xor_sync(mask, x.low, d), __shfl_xor_sync(mask, x.bin, d)});
+    return x;
+}
+
+/* Rowwise adagrad: takes a row's sum of squares over `width` columns into its state; returns the row's rate. */
+template <class T>
+__device__ __forceinline__ float rowwise_rate(const dlrm_cuda_step &step, const row_ref<T> &r, double squares, int64_t width,
+                                              unsigned mask, bool writer)
+{
+    const float a = *r.state0 + (float)(squares / width);
     __syncwarp(mask); /* all have read */
     if (writer) *r.state0 = a;
     return step.embedding.lr / (sqrtf(a) + step.embedding.epsilon);

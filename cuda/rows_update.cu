@@ -12,8 +12,8 @@ __device__ __forceinline__ void update_row(const dlrm_cuda_table &t, int64_t num
     float rate = step.embedding.lr;
     if constexpr (KIND == RULE_ROWWISE) {
         double squares = 0;
-        for (int c = lane * V; c < t.dim; c += 32 * V) squares += square_of(load_vec<V>(g + c));
-        rate = rowwise_rate(step, row, squares, t.dim, 32, ~0u, lane == 0);
+        for (int c = lane * V; c < t.dim; c += 32 * V) add_squares(squares, load_vec<V>(g + c));
+        rate = rowwise_rate(step, row, sum_over_lanes(squares, 32, ~0u), t.dim, ~0u, lane == 0);
     }
     for (int c = lane * V; c < t.dim; c += 32 * V)
         update_part<V, KIND>(step, rate, row, c, load_part<V, KIND>(row, c), load_vec<V>(g + c));

@@ -2,7 +2,17 @@
 #pragma once
 #include "cuda/reduce.cuh"
 
-enum rule_kind { RULE_SGD, RULE_MOMENTUM, RULE_ADAGRAD, RULE_ROWWISE, RULE_ADAM, RULE_SUM /* w = g */ };
+enum rule_kind {
+    RULE_SGD,
+    RULE_MOMENTUM,
+    RULE_ADAGRAD,
+    RULE_ROWWISE,
+    RULE_ADAM,
+    /* nobody's names: */
+    RULE_SUM,           /* w = g */
+    RULE_ROWWISE_EXACT, /* squares are added as base/squares.h does, and with those of peers */
+    RULE_SQUARES        /* no update: they are stored for peers */
+};
 
 static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
 {
@@ -18,7 +28,7 @@ static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
     }
 }
 
-/* Runs the statement with KIND standing for the rule. Not for RULE_SUM, which is nobody's name. */
+/* Runs the statement with KIND standing for the rule. Not for those that are nobody's names. */
 #define WITH_RULE(rule, KIND, statement)             \
     switch (rule) {                                  \
     case RULE_SGD: {                                 \
@@ -47,6 +57,8 @@ static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
         break;                                       \
     }                                                \
     case RULE_SUM:                                   \
+    case RULE_ROWWISE_EXACT:                         \
+    case RULE_SQUARES:                               \
         break;                                       \
     }
 
@@ -54,6 +66,11 @@ static inline rule_kind rule_of(dlrm_optimizer_name name, bool momentum)
 template <rule_kind KIND> __host__ __device__ constexpr int rule_states()
 {
     return KIND == RULE_ADAM ? 2 : KIND == RULE_MOMENTUM || KIND == RULE_ADAGRAD ? 1 : 0;
+}
+
+template <rule_kind KIND> __host__ __device__ constexpr bool rule_rowwise()
+{
+    return KIND == RULE_ROWWISE || KIND == RULE_ROWWISE_EXACT;
 }
 
 /* With rowwise adagrad, `rate` is the row's: lr / (√a + eps); else lr. */

@@ -29,8 +29,32 @@ template <class T, class G> struct update_job {
     const dlrm_cuda_shard *shard;
     const G *d_pooled;
     const dlrm_cuda_step *step;
-    int64_t begin; /* first pair of the block */
+    const dlrm_cuda_squares *squares;
+    int64_t B, begin; /* begin: first pair of the block */
 };
+
+/* --- squares of whole rows --- */
+
+template <rule_kind KIND> using square_sum = std::conditional_t<KIND == RULE_ROWWISE, double, dlrm_squares>;
+
+/* What a row's squares are for, `mine` being this lane's share of those of the columns here. `pair`: number of the row's first
+ * pair among the table's, which is its place with the peers. Returns the row's rate. */
+template <rule_kind KIND, class T>
+__device__ __forceinline__ float use_squares(const dlrm_cuda_step &step, const dlrm_cuda_squares &squares, int64_t B,
+                                             const dlrm_cuda_table &t, const row_ref<T> &row, const square_sum<KIND> &mine,
+                                             int64_t pair, int lanes, unsigned mask, int lane)
+{
+    auto sum = sum_over_lanes(mine, lanes, mask);
+    if constexpr (KIND == RULE_SQUARES) {
+        for (int i = lane; i < t.n_peers; i += lanes) squares.own[B * t.peer_at[i] + pair] = sum;
+        return 0;
+    } else if constexpr (KIND == RULE_ROWWISE_EXACT) {
+        for (int i = 0; i < t.n_peers; i++) dlrm_squares_join(&sum, squares.peers[B * t.peer_at[i] + pair]);
+        return rowwise_rate(step, row, dlrm_squares_value(&sum), t.n_peers ? t.row_elements : t.dim, mask, lane == 0);
+    } else {
+        return rowwise_rate(step, row, sum, t.dim, mask, lane == 0);
+    }
+}
 
 template <int V, class G>
 __device__ __forceinline__ vec<V> pair_gradient(const span &p, int i, const G *d_pooled, int c)
@@ -41,11 +65,10 @@ __device__ __forceinline__ vec<V> pair_gradient(const span &p, int i, const G *d
     return g;
 }
 
-/* Sum of squares of the sum of pairs [from, to], this lane's share of it, for rows that do not fit the lanes. */
-template <int V, class G>
-__device__ double piece_squares(const span &p, int from, int to, const G *d_pooled, int dim, int first, int stride)
+/* Adds the squares of the sum of pairs [from, to], this lane's share of them, for rows that do not fit the lanes. */
+template <int V, class G, class S>
+__device__ void piece_squares(const span &p, int from, int to, const G *d_pooled, int dim, int first, int stride, S &squares)
 {
-    double squares = 0;
     for (int c = first; c < dim; c += stride) {
         vec<V> sum = pair_gradient<V>(p, from, d_pooled, c);
         for (int i = from + 1; i <= to; i++) {
@@ -53,9 +76,8 @@ __device__ double piece_squares(const span &p, int from, int to, const G *d_pool
 #pragma unroll
             for (int k = 0; k < V; k++) sum.v[k] += g.v[k];
         }
-        squares += square_of(sum);
+        add_squares(squares, sum);
     }
-    return squares;
 }
 
 /* Pieces that start at pairs [begin, end) of the span, by `lanes` lanes. AHEAD pairs, with the rows of those that end
@@ -84,7 +106,7 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
                 flags[u] = i + u < to ? p.flags[i + u] : PAIR_PAD;
                 if (flags[u] & PAIR_PAD) continue;
                 if (mine) g[u] = load_raw<V>(a.d_pooled + p.gradient[i + u] + c);
-                if (mine && flags[u] & PAIR_ENDS && flags[u] & PAIR_WHOLE)
+                if (KIND != RULE_SQUARES && mine && flags[u] & PAIR_ENDS && flags[u] & PAIR_WHOLE)
                     part[u] = load_part<V, KIND>(row_of<T, KIND>(t, p.row[i + u], 0), c);
             }
 #pragma unroll
@@ -103,17 +125,20 @@ __device__ __forceinline__ void update_pieces(const update_job<T, G> &a, const s
                 }
                 const row_ref<T> row = row_of<T, KIND>(t, p.row[i + u], a.step->step);
                 float rate = a.step->embedding.lr;
-                if constexpr (KIND == RULE_ROWWISE) {
+                if constexpr (rule_rowwise<KIND>() || KIND == RULE_SQUARES) {
                     if (c0 == 0) {
-                        double squares = t.dim <= stride
-                                             ? square_of(sum)
-                                             : piece_squares<V>(p, start, i + u, a.d_pooled, t.dim, lane * V, stride);
-                        rate = rowwise_rate(*a.step, row, squares, t.dim, lanes, mask, lane == 0);
-                    } else {
+                        square_sum<KIND> squares = {};
+                        if (t.dim <= stride)
+                            add_squares(squares, sum);
+                        else
+                            piece_squares<V>(p, start, i + u, a.d_pooled, t.dim, lane * V, stride, squares);
+                        rate = use_squares<KIND>(*a.step, *a.squares, a.B, t, row, squares, a.begin + start - a.B * t.first_pair, lanes,
+                                                 mask, lane);
+                    } else if constexpr (rule_rowwise<KIND>()) {
                         rate /= sqrtf(*row.state0) + a.step->embedding.epsilon;
                     }
                 }
-                if (mine) update_part<V, KIND>(*a.step, rate, row, c, part[u], sum);
+                if (mine && KIND != RULE_SQUARES) update_part<V, KIND>(*a.step, rate, row, c, part[u], sum);
             }
         }
         __syncwarp(mask);
@@ -142,7 +167,7 @@ __device__ __forceinline__ void update_table(const update_job<T, G> &a, const sp
 template <class T, class G, rule_kind KIND>
 __global__ void __launch_bounds__(UPDATE_THREADS, 3)
     pieces_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, const dlrm_cuda_sorted sorted,
-                  const G *d_pooled, int size, bool aligned, const dlrm_cuda_step *step)
+                  const G *d_pooled, int size, bool aligned, const dlrm_cuda_squares squares, const dlrm_cuda_step *step)
 {
     extern __shared__ int64_t memory[];
     __shared__ int first_table;
@@ -172,11 +197,12 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
         if (first <= begin && begin < first + B * s.tables[t].pairs) first_table = t;
     }
     __syncthreads();
-    const update_job<T, G> a = {&s, d_pooled, step, begin};
+    const update_job<T, G> a = {&s, d_pooled, step, &squares, B, begin};
     for (int t = first_table; t < s.n_tables; t++) {
         const dlrm_cuda_table table = s.tables[t];
         const int64_t from = B * table.first_pair - begin, to = from + B * table.pairs;
         if (from >= count) break;
+        if (KIND == RULE_SQUARES && table.n_peers == 0) continue;
         bool vectors = aligned && table.dim % 4 == 0;
         for (int k = 0; k < table.n_inputs; k++) vectors &= s.inputs[s.order[table.first_input + k]].column % 4 == 0;
         update_table<KIND>(a, p, size, table, from < 0 ? 0 : (int)from, to < count ? (int)to : count, vectors);
@@ -188,8 +214,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
 /* Adds up the partial sums of a run, `step` pairs apart, and either updates the row or keeps the sum. One warp. */
 template <int V, rule_kind KIND, class T>
 __device__ __forceinline__ void add_up(const dlrm_cuda_shard &s, const dlrm_cuda_run &run, int64_t distance,
-                                       const dlrm_cuda_table &t, const row_ref<T> &row, const dlrm_cuda_step &step,
-                                       int lane)
+                                       const dlrm_cuda_table &t, const row_ref<T> &row, const dlrm_cuda_squares &whole,
+                                       int64_t B, const dlrm_cuda_step &step, int lane)
 {
     constexpr int AHEAD = V == 1 ? 1 : GROUP_AHEAD;
     const int64_t stride = partial_stride(s);
@@ -211,11 +237,12 @@ __device__ __forceinline__ void add_up(const dlrm_cuda_shard &s, const dlrm_cuda
         return sum;
     };
     float rate = step.embedding.lr;
-    if constexpr (KIND == RULE_ROWWISE)
+    if constexpr (rule_rowwise<KIND>() || KIND == RULE_SQUARES)
         if (run.last) {
-            double squares = 0;
-            for (int c = lane * V; c < t.dim; c += 32 * V) squares += square_of(sum_at(c));
-            rate = rowwise_rate(step, row, squares, t.dim, 32, ~0u, lane == 0);
+            square_sum<KIND> squares = {};
+            for (int c = lane * V; c < t.dim; c += 32 * V) add_squares(squares, sum_at(c));
+            rate = use_squares<KIND>(step, whole, B, t, row, squares, run.at - B * t.first_pair, 32, ~0u, lane);
+            if (KIND == RULE_SQUARES) return;
         }
     for (int c = lane * V; c < t.dim; c += 32 * V) {
         const vec<V> sum = sum_at(c);
@@ -230,7 +257,7 @@ __device__ __forceinline__ void add_up(const dlrm_cuda_shard &s, const dlrm_cuda
 template <class T, rule_kind KIND>
 __global__ void __launch_bounds__(GROUP_THREADS)
     runs_kernel(const dlrm_cuda_shard s, const dlrm_cuda_sorted sorted, const dlrm_cuda_run *runs,
-                const int32_t *n_runs, int64_t distance, const dlrm_cuda_step *step)
+                const int32_t *n_runs, int64_t distance, const dlrm_cuda_squares squares, int64_t B, const dlrm_cuda_step *step)
 {
     if (step->skip) return;
     const int lane = threadIdx.x % 32, warps = gridDim.x * (GROUP_THREADS / 32);
@@ -239,44 +266,62 @@ __global__ void __launch_bounds__(GROUP_THREADS)
         const dlrm_cuda_table t = s.tables[s.inputs[sorted.bags[run.at] % (uint32_t)s.n_inputs].table];
         const int64_t key =
             s.wide_keys ? ((const int64_t *)sorted.keys)[run.at] : ((const uint32_t *)sorted.keys)[run.at];
+        if (KIND == RULE_SQUARES && t.n_peers == 0) continue;
         const row_ref<T> row = row_of<T, KIND>(t, where_row_is(t, key - t.first_key), step->step);
         if (t.dim % 4 == 0)
-            add_up<4, KIND>(s, run, distance, t, row, *step, lane);
+            add_up<4, KIND>(s, run, distance, t, row, squares, B, *step, lane);
         else
-            add_up<1, KIND>(s, run, distance, t, row, *step, lane);
+            add_up<1, KIND>(s, run, distance, t, row, squares, B, *step, lane);
     }
 }
 
 template <class T, class G, rule_kind KIND>
 static cudaError_t launch(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B,
-                          const dlrm_cuda_sorted *sorted, const void *d_pooled, bool aligned,
+                          const dlrm_cuda_sorted *sorted, const void *d_pooled, const dlrm_cuda_squares *shared,
                           const dlrm_cuda_step *step, cudaStream_t stream)
 {
+    const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * sizeof(G));
+    const dlrm_cuda_squares squares = shared ? *shared : dlrm_cuda_squares();
     const int64_t n = B * s->pairs;
     const int size = span_pairs(s);
     pieces_kernel<T, G, KIND><<<(unsigned)ceil_div(n, size), UPDATE_THREADS, (size + PIECE) * SPAN_BYTES, stream>>>(
-        *s, bags, B, *sorted, (const G *)d_pooled, size, aligned, step);
+        *s, bags, B, *sorted, (const G *)d_pooled, size, aligned, squares, step);
     TRY_CUDA(cudaGetLastError());
     if (n > PIECE)
         runs_kernel<T, KIND><<<blocks_for(n, PIECE * GROUP_THREADS / 32, 2048), GROUP_THREADS, 0, stream>>>(
-            *s, *sorted, sorted->groups, &sorted->counts[0], PIECE, step);
+            *s, *sorted, sorted->groups, &sorted->counts[0], PIECE, squares, B, step);
     TRY_CUDA(cudaGetLastError());
     if (n > GROUP)
         runs_kernel<T, KIND><<<blocks_for(n, GROUP * GROUP_THREADS / 32, 512), GROUP_THREADS, 0, stream>>>(
-            *s, *sorted, sorted->tops, &sorted->counts[1], GROUP, step);
+            *s, *sorted, sorted->tops, &sorted->counts[1], GROUP, squares, B, step);
     return cudaGetLastError();
 }
 
 cudaError_t dlrm_cuda_update(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B,
                              const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
-                             dlrm_optimizer_name name, bool momentum, const dlrm_cuda_step *step, cudaStream_t stream)
+                             dlrm_optimizer_name name, bool momentum, const dlrm_cuda_squares *squares,
+                             const dlrm_cuda_step *step, cudaStream_t stream)
 {
     if (B * s->pairs == 0) return cudaSuccess;
-    const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * dlrm_dtype_bytes(type));
     cudaError_t result = cudaSuccess;
+    if (name == DLRM_ROWWISE_ADAGRAD && squares) {
+        WITH_TYPE(s->dtype, T,
+                  WITH_TYPE(type, G, (result = launch<T, G, RULE_ROWWISE_EXACT>(s, bags, B, sorted, d_pooled, squares, step, stream))));
+        return result;
+    }
     WITH_RULE(rule_of(name, momentum), KIND,
               WITH_TYPE(s->dtype, T,
-                        WITH_TYPE(type, G, (result = launch<T, G, KIND>(s, bags, B, sorted, d_pooled, aligned, step, stream)))));
+                        WITH_TYPE(type, G, (result = launch<T, G, KIND>(s, bags, B, sorted, d_pooled, NULL, step, stream)))));
+    return result;
+}
+
+cudaError_t dlrm_cuda_row_squares(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B,
+                                  const dlrm_cuda_sorted *sorted, const void *d_pooled, dlrm_dtype type,
+                                  const dlrm_cuda_squares *squares, const dlrm_cuda_step *step, cudaStream_t stream)
+{
+    if (B * s->pairs == 0) return cudaSuccess;
+    cudaError_t result = cudaSuccess;
+    WITH_TYPE(type, G, (result = launch<float, G, RULE_SQUARES>(s, bags, B, sorted, d_pooled, squares, step, stream)));
     return result;
 }
 
@@ -286,8 +331,7 @@ cudaError_t dlrm_cuda_row_sums(const dlrm_cuda_shard *s, const dlrm_cuda_bags *b
 {
     if (B * s->pairs == 0) return cudaSuccess;
     if (s->dtype != DLRM_FP32) return cudaErrorInvalidValue;
-    const bool aligned = s->width % 4 == 0 && aligned_to(d_pooled, 4 * dlrm_dtype_bytes(type));
     cudaError_t result = cudaSuccess;
-    WITH_TYPE(type, G, (result = launch<float, G, RULE_SUM>(s, bags, B, sorted, d_pooled, aligned, step, stream)));
+    WITH_TYPE(type, G, (result = launch<float, G, RULE_SUM>(s, bags, B, sorted, d_pooled, NULL, step, stream)));
     return result;
 }

@@ -9,6 +9,7 @@ typedef struct shard_work {
     dlrm_cuda_shard shard;
     cuda_cache *cache;
     void *memory, *sort_work;
+    int64_t *peer_at; /* what the tables' point into */
     void *sorted_memory[DLRM_SORTED];
     dlrm_cuda_sorted sorted[DLRM_SORTED];
     uint32_t **ids[DLRM_STAGES]; /* [n_inputs] */
@@ -17,6 +18,23 @@ typedef struct shard_work {
 } shard_work;
 
 /* --- tables --- */
+
+static dlrm_status open_peers(dlrm_backend *be, const dlrm_shard *s, shard_work *w, dlrm_cuda_table *tables)
+{
+    int64_t n = 0;
+    for (int t = 0; t < s->n_tables; t++) n += s->tables[t].n_peers;
+    if (n == 0) return DLRM_OK;
+    TRY(cuda_alloc(be, n, sizeof *w->peer_at, "peers of tables", &w->peer_at));
+    n = 0;
+    for (int t = 0; t < s->n_tables; t++) {
+        tables[t].n_peers = s->tables[t].n_peers;
+        tables[t].peer_at = w->peer_at + n;
+        if (tables[t].n_peers)
+            be->ops->upload(be, w->peer_at + n, s->tables[t].peer_at, (size_t)tables[t].n_peers * sizeof *w->peer_at);
+        n += tables[t].n_peers;
+    }
+    return DLRM_OK;
+}
 
 static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work *w)
 {
@@ -33,6 +51,7 @@ static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work 
         tables[t] = (dlrm_cuda_table){.weight = from->weight, .state = {from->state[0], from->state[1]}, .rows = from->rows, .dim = from->dim,
                                       .stream = from->stream, .first_element = from->first_element, .row_elements = from->row_elements};
     }
+    TRY_TO(done, st, open_peers(be, s, w, tables));
     for (int j = 0; j < s->n_inputs; j++) {
         const dlrm_shard_input *from = &s->inputs[j];
         inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .column = from->column, .variable = from->variable,
@@ -96,6 +115,7 @@ void cuda_shard_close(dlrm_backend *be, dlrm_shard *s)
     }
     for (int k = 0; k < DLRM_SORTED; k++) cuda_release(be, &w->sorted_memory[k]);
     cuda_release(be, &w->sort_work);
+    cuda_release(be, &w->peer_at);
     cuda_release(be, &w->memory);
     cuda_cache_close(be, &w->cache);
     dlrm_free(&w->bags);
@@ -173,10 +193,22 @@ void cuda_update(dlrm_backend *be, const dlrm_update_args *a)
 {
     cuda_impl *c = cuda_of(be);
     const shard_work *w = a->shard->work;
+    const dlrm_cuda_squares squares = {a->own_squares, a->peer_squares};
     if (a->shard->n_inputs == 0) return;
     cuda_use_embedding(c, &a->rule, a->step);
     cuda_must(c, dlrm_cuda_update(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled, a->shard->wire,
-                                  a->rule.name, a->rule.momentum != 0, c->step, c->compute.stream), "table update");
+                                  a->rule.name, a->rule.momentum != 0, c->pinned || a->own_squares ? &squares : NULL, c->step,
+                                  c->compute.stream), "table update");
+}
+
+void cuda_row_squares(dlrm_backend *be, const dlrm_update_args *a)
+{
+    cuda_impl *c = cuda_of(be);
+    const shard_work *w = a->shard->work;
+    const dlrm_cuda_squares squares = {a->own_squares, NULL};
+    if (a->shard->n_inputs == 0) return;
+    cuda_must(c, dlrm_cuda_row_squares(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, &w->sorted[a->slot], a->d_pooled,
+                                       a->shard->wire, &squares, c->step, c->compute.stream), "squares of gradients");
 }
 
 void cuda_row_sums(dlrm_backend *be, const dlrm_update_args *a)

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "base/kinds.h"
+#include "base/squares.h"
 #include "base/status.h"
 #include "base/tree.h"
 
@@ -156,6 +157,10 @@ typedef struct dlrm_table_shard {
     uint64_t stream;
     int64_t first_element, row_elements;
     bool home; /* weight and state are in the host's memory (alloc_host) */
+    /* Of a slice by columns whose optimizer keeps a value for a whole row, of row_elements: other owners of columns, and
+     * where in dlrm_update_args' squares each has its place, per sample. */
+    int n_peers;
+    const int64_t *peer_at; /* [n_peers] */
 } dlrm_table_shard;
 
 /* Room for rows of one width, with their state, in a cache on the device. */
@@ -228,7 +233,8 @@ typedef struct dlrm_lookup_args {
 
 /* An optimizer's settings for one step. The update rules (design.md section 5), g = gradient:
  *   sgd: w -= lr g; with momentum: m = momentum m + g, w -= lr m
- *   adagrad: a += g², w -= lr g/(√a + eps);  rowwise_adagrad: a += mean of g² over the row
+ *   adagrad: a += g², w -= lr g/(√a + eps);  rowwise_adagrad: a += mean of g² over the whole row, whose squares are added
+ *     as base/squares.h does with `pinned` or where columns have peers, else in doubles
  *   adam: m = b1 m + (1-b1) g, v = b2 v + (1-b2) g², w -= adam_rate m/(√v · adam_root + eps) */
 typedef struct dlrm_rule {
     dlrm_optimizer_name name;
@@ -245,6 +251,11 @@ typedef struct dlrm_update_args {
     uint64_t step;        /* from 1. Weights narrower than fp32 are read, updated in fp32 and rounded by random bits of
                              (seed of the backend, dlrm_rng_at_step(stream, step), element): base/half.h */
     int slot;             /* that sort filled */
+    /* Of tables with peers: squares of the rows' gradients, over the own columns, as often as there are peers, and over each
+     * peer's. Table t, peer i, the row whose first pair is number k of the table's sorted ones: at B*peer_at[i] + k, where k is
+     * below B times the ids of the table's inputs, at most. NULL: no table has peers. */
+    dlrm_squares *own_squares;
+    const dlrm_squares *peer_squares;
 } dlrm_update_args;
 
 /* Loss scaling, for activations of few exponents: a step's d_logits are multiplied by a power of two, and gradients divided
@@ -359,6 +370,8 @@ typedef struct dlrm_backend_ops {
     void (*update)(dlrm_backend *, const dlrm_update_args *);
     /* `rule` unused: a row that bags list = the sum of its gradients, as update would find it; other rows stay. */
     void (*row_sums)(dlrm_backend *, const dlrm_update_args *);
+    /* `rule` and peer_squares unused: own_squares = of tables with peers, in all the peers' places. Places without a row stay. */
+    void (*row_squares)(dlrm_backend *, const dlrm_update_args *);
     void (*rows_update)(dlrm_backend *, const dlrm_rows_update_args *);
     /* Tables that are `home` have all their rows' values there. Waits for what has been asked for. */
     void (*write_back)(dlrm_backend *, const dlrm_shard *);

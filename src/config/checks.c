@@ -90,11 +90,6 @@ static dlrm_status check_run(const dlrm_config *cfg)
         return dlrm_config_fail(cfg, "optimizer.dense.name",
                                 "found \"rowwise_adagrad\", expected sgd, adagrad or adam: it keeps one accumulator "
                                 "for each row of a table, and the MLPs have none");
-    if (cfg->optimizer.embedding.name == DLRM_ROWWISE_ADAGRAD && cfg->parallel.column_slice_threshold >= 0)
-        return dlrm_config_fail(cfg, "parallel.column_slice_threshold",
-                                "found %lld, but optimizer.embedding: rowwise_adagrad needs whole rows, and column slices under it are "
-                                "not available in this build; expected null",
-                                (long long)cfg->parallel.column_slice_threshold);
     if (s->decay_steps > 0 && s->decay_start_step < s->warmup_steps)
         return dlrm_config_fail(cfg, "optimizer.schedule.decay_start_step",
                                 "found %lld, expected at least warmup_steps, %lld, since decay_steps is not 0",

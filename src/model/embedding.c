@@ -184,6 +184,7 @@ void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x
 {
     dlrm_update_args a = {.shard = &e->own.shard, .B = B, .bags = e->own.bags[stage], .d_pooled = e->d_pooled, .rule = *rule,
                           .step = (uint64_t)step, .slot = stage};
+    dlrm_shared_rows_exchange(be, &e->own.shared, x, &a);
     be->ops->update(be, &a);
     dlrm_replicated_update(be, &e->replicated, x, stage, rule, step);
 }

@@ -75,7 +75,7 @@ static dlrm_status halving_threshold(const dlrm_model_spec *spec, const dlrm_pla
         if (how_to_cut(args, ranks, &spec->tables[t]) == BY_ROWS) return DLRM_OK; /* every rank has some of it */
         n += how_to_cut(args, ranks, &spec->tables[t]) == BY_COLUMNS;
     }
-    if (n == 0 || n >= ranks || args->whole_rows) return DLRM_OK;
+    if (n == 0 || n >= ranks) return DLRM_OK;
     TRY(dlrm_alloc(ranks, sizeof *sizes, "placement", &sizes));
     n = 0;
     for (int t = 0; t < spec->n_tables; t++)
@@ -109,7 +109,7 @@ static void cut_columns(const dlrm_table *table, int t, int n, dlrm_placement *p
 
 static dlrm_status cut(const dlrm_model_spec *spec, const dlrm_placement_args *args, dlrm_placement *p)
 {
-    int64_t threshold = args->whole_rows ? -1 : args->column_slice, most = 0;
+    int64_t threshold = args->column_slice, most = 0;
     if (threshold < 0) TRY(halving_threshold(spec, args, p->ranks, &threshold));
     for (int t = 0; t < spec->n_tables; t++)
         most += how_to_cut(args, p->ranks, &spec->tables[t]) == BY_ROWS ? p->ranks : column_slices(threshold, p->ranks, &spec->tables[t]);

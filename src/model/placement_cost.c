@@ -65,6 +65,16 @@ static double replicated_seconds(const dlrm_placement_args *args, const dlrm_tab
     return (own * row_bytes(w, load->ids, load->vectors, s->columns) + sums) / w->memory_rate + 2 * elements * 4.0 * others / w->network_rate;
 }
 
+/* Of rows whose columns lie on several ranks: gradients are read once more, and what each owner tells the others. */
+static double sharing_seconds(const dlrm_placement_args *args, const dlrm_table_load *load, const dlrm_placement *p, const dlrm_slice *s)
+{
+    const dlrm_placement_work *w = &args->work;
+    const int peers = p->first_slice[s->table + 1] - p->first_slice[s->table] - 1;
+    if (peers == 0 || s->row_step > 1 || w->shared_bytes == 0) return 0;
+    const double told = load->positions * peers * w->shared_bytes;
+    return (double)w->batch * ((load->ids * s->columns * w->value_bytes + 2 * told) / w->memory_rate + told / w->network_rate);
+}
+
 void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, const dlrm_placement *p, double *seconds)
 {
     const dlrm_placement_work *w = &args->work;
@@ -80,7 +90,7 @@ void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_lo
         if (s->owner == DLRM_EVERY_RANK)
             everywhere += replicated_seconds(args, load, p->ranks, s) + w->slice_s;
         else
-            seconds[s->owner] += owned_seconds(args, load, s);
+            seconds[s->owner] += owned_seconds(args, load, s) + sharing_seconds(args, load, p, s);
     }
     if (p->replicated_tables > 0) everywhere += w->replicated_s;
     for (int r = 0; r < p->ranks; r++) seconds[r] += everywhere;
@@ -162,7 +172,7 @@ static dlrm_status search_thresholds(search *s, const int64_t *sizes)
         a.data_parallel = sizes[(int64_t)i * (T - 1) / (TRIED - 1)];
         TRY(consider(s, &a, s->best.data_parallel < 0 ? WORTHWHILE : BETTER));
     }
-    for (int i = -2; i < 6 && given.column_slice < 0 && !given.whole_rows; i++) {
+    for (int i = -2; i < 6 && given.column_slice < 0; i++) {
         a = s->best;
         a.column_slice = i < 0 ? share << -i : share >> i;
         if (a.column_slice > 0) TRY(consider(s, &a, s->best.column_slice < 0 ? WORTHWHILE : BETTER));

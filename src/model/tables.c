@@ -130,6 +130,7 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
     for (int i = 0; i < place->n_parts; i++)
         if (place->slices[place->parts[i].slice].owner == owner) open_part(t, i);
     TRY(open_room(be, t, owner, max_batch));
+    TRY(dlrm_shared_rows_open(be, spec, place, &cfg->optimizer.embedding, owner, &t->shard, t->slice, &t->shared));
     return be->ops->shard_open(be, &t->shard);
 }
 
@@ -137,6 +138,7 @@ void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t)
 {
     dlrm_shard *s = &t->shard;
     be->ops->shard_close(be, s);
+    dlrm_shared_rows_close(be, &t->shared);
     for (int i = 0; s->tables && i < s->n_tables; i++) {
         void (*release)(dlrm_backend *, void *) = s->tables[i].home ? be->ops->release_host : be->ops->release;
         release(be, &s->tables[i].weight);

@@ -5,6 +5,7 @@
 #include "data/dataset.h"
 #include "backend/backend.h"
 #include "model/host_tables.h"
+#include "model/shared_rows.h"
 
 typedef struct dlrm_tables {
     const dlrm_model_spec *spec;
@@ -18,6 +19,7 @@ typedef struct dlrm_tables {
     int64_t **offsets[DLRM_STAGES];
     int64_t **whole;                /* [shard inputs] offsets of whole bags of fixed length; NULL: not needed */
     void *room;                     /* what those three point into */
+    dlrm_shared_rows shared;        /* with the peers of tables cut by columns */
 } dlrm_tables;
 
 /* Memory for the weights and the optimizer's state, as the config says. max_batch: samples that the shard's ops will see, at most. */

@@ -103,10 +103,11 @@ static dlrm_status make_placement(dlrm_session *s)
     const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
     dlrm_placement_args a = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
                              .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
-                             .whole_rows = dlrm_optimizer_rowwise(opt), .unpooled = cfg->train.deterministic,
+                             .unpooled = cfg->train.deterministic,
                              .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg)),
                                       .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
-                                      .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt)}};
+                                      .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt),
+                                      .shared_bytes = dlrm_optimizer_rowwise(opt) ? (int)sizeof(dlrm_squares) : 0}};
     dlrm_device_rates(cfg, &a.work);
     TRY(dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place));
     for (int i = 0; i < s->place.n_parts; i++)

@@ -86,7 +86,8 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
         if (s->place.slices[s->place.parts[i].slice].owner == rank)
             ids += s->place.parts[i].position == DLRM_WHOLE_BAG ? m->inputs[s->place.parts[i].input].hotness : 1;
     vectors += 2 * own * dlrm_embedding_joined_width(m, &s->place);
-    return floats * 4 + vectors * exchange_bytes(s) + B * ids * 2 * 8 + dlrm_tables_room(m, &s->place, rank, B) +
+    const int64_t squares = 2 * B * dlrm_shared_rows_places(m, &s->place, &s->cfg.optimizer.embedding, rank) * (int64_t)sizeof(dlrm_squares);
+    return squares + floats * 4 + vectors * exchange_bytes(s) + B * ids * 2 * 8 + dlrm_tables_room(m, &s->place, rank, B) +
            (s->place.replicated_tables ? replicated_bytes(s, rank, B, own, sums) : 0);
 }
 
@@ -150,6 +151,7 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
     if (R > 1 && steps > 0)
         w->sent_bytes = ((all - w->samples) * width + w->samples * (dlrm_placement_received(&s->place) - width)) * exchange_bytes(s) / steps +
                         dlrm_reduce_bytes(&reduce, rank, R) +
+                        all * dlrm_shared_rows_places(&s->spec, &s->place, &cfg->optimizer.embedding, rank) * (int64_t)sizeof(dlrm_squares) / steps +
                         (n_values ? dlrm_reduce_bytes(&sums, rank, R) : w->samples * d_width * (R - 1) * exchange_bytes(s) / steps);
 done:
     dlrm_reduce_close(&reduce);

@@ -1,5 +1,6 @@
 /* Tables with all kinds of inputs, every optimizer, as a step goes: a batch is fed and sorted, looked up and updated,
- * and the next one fed and sorted meanwhile. */
+ * and the next one fed and sorted meanwhile. Of some cases with an optimizer of whole rows, these have other columns elsewhere. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -297,8 +298,71 @@ void h_compare_rounded(harness *h, dlrm_dtype type, const dlrm_table_shard *tabl
     h_compare_between(h, table->weight, low, high);
 }
 
+/* --- rows whose other columns lie with two peers --- */
+
+enum { PEERS = 2, PEER_COLUMNS = 5 /* of both together */ };
+
+typedef struct sharing {
+    int64_t at[MOST_TABLES][PEERS];
+    dlrm_squares *peers; /* host */
+    double *own;         /* on the backend */
+    int64_t places;      /* of a batch */
+} sharing;
+
+static void share_rows(harness *h, const embedding_case *c, dlrm_shard *shard, sharing *s)
+{
+    int64_t per_sample = 0;
+    for (int i = 0; i < PEERS; i++)
+        for (int t = 0; t < c->n_tables; t++) {
+            s->at[t][i] = per_sample;
+            for (int j = 0; j < c->n_inputs; j++) per_sample += c->inputs[j].table == t ? c->inputs[j].hotness : 0;
+            shard->tables[t].n_peers = PEERS;
+            shard->tables[t].peer_at = s->at[t];
+            shard->tables[t].row_elements = shard->tables[t].dim + PEER_COLUMNS;
+        }
+    s->places = c->B * per_sample;
+    s->peers = h_host(h, s->places, sizeof *s->peers);
+    for (int64_t i = 0; i < s->places; i++)
+        for (int k = 0; k < 2; k++) dlrm_squares_add(&s->peers[i], ldexpf((float)h_integer(h, 1000), (int)h_integer(h, 60) - 50));
+    s->own = h_output_doubles(h, "own squares", s->places * (int64_t)(sizeof(dlrm_squares) / sizeof(double)));
+}
+
+/* Of a row, its place's number among a table's sorted pairs. */
+static int64_t first_pair(const int64_t *touched, int64_t row)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < row; r++) n += touched[r];
+    return n;
+}
+
+/* The row's own squares lie in both places, and its update has g, of columns here, and one more column with what peers told. */
+static void check_shared_row(harness *h, const sharing *shared, const dlrm_table_shard *t, int table, int64_t B, const dlrm_rule *rule,
+                             int64_t place, const double *g, const double *error, double *w, double *state, double *tol, double *state_tol)
+{
+    const int dim = t->dim, n = dim + PEER_COLUMNS;
+    double *all_g = h_doubles(h, n), *all_error = h_doubles(h, n), *all_w = h_doubles(h, n), *all_tol = h_doubles(h, n), own = 0, bound = 0, told = 0;
+    for (int d = 0; d < dim; d++) {
+        all_g[d] = g[d];
+        all_error[d] = error[d];
+        all_w[d] = w[d];
+        own += g[d] * g[d];
+        bound += 3 * fabs(g[d]) * (error[d] + fabs(g[d]) * 0x1p-24);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        const int64_t at = B * shared->at[table][i] + place;
+        dlrm_squares sum;
+        h_backend(h)->ops->download(h_backend(h), &sum, (dlrm_squares *)(void *)shared->own + at, sizeof sum);
+        if (!(fabs(dlrm_squares_value(&sum) - own) <= bound)) h_fail(h, "own squares of table %d: %g, expected %g", table, dlrm_squares_value(&sum), own);
+        told += dlrm_squares_value(&shared->peers[at]);
+    }
+    all_g[dim] = sqrt(told);
+    ref_update(rule, n, all_g, all_error, all_w, state, NULL, all_tol, state_tol, NULL);
+    memcpy(w, all_w, (size_t)dim * sizeof *w);
+    memcpy(tol, all_tol, (size_t)dim * sizeof *tol);
+}
+
 static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_rule *rule, int64_t B,
-                        const dlrm_bags *bags, const double *d_pooled, const float *w, float *const *s)
+                        const dlrm_bags *bags, const double *d_pooled, const float *w, float *const *s, const sharing *shared)
 {
     const dlrm_table_shard *table = &shard->tables[t];
     const int64_t n = table->rows * table->dim, per_row = rule->name == DLRM_ROWWISE_ADAGRAD ? 1 : table->dim;
@@ -318,6 +382,11 @@ static void check_table(harness *h, const dlrm_shard *shard, int t, const dlrm_r
             tol[at + d] = 2 * error[at + d] + 0x1p-149;
         }
         if (rule == &rules[ROW_SUMS]) continue;
+        if (table->n_peers) {
+            check_shared_row(h, shared, table, t, B, rule, first_pair(touched, row), g + at, error + at, ref + at, state[0] + at_state, tol + at,
+                             state_tol[0] + at_state);
+            continue;
+        }
         ref_update(rule, table->dim, g + at, error + at, ref + at, state[0] ? state[0] + at_state : NULL,
                    state[1] ? state[1] + at_state : NULL, tol + at, state_tol[0] ? state_tol[0] + at_state : NULL,
                    state_tol[1] ? state_tol[1] + at_state : NULL);
@@ -357,18 +426,26 @@ static void run(harness *h, int number, char *label, size_t bytes)
     const float *d_pooled = h_draw_as(h, wire, n, SIGNED);
     void *pooled = h_output_as(h, "pooled", wire, n);
 
+    sharing shared = {0};
+    const bool shares = rule->name == DLRM_ROWWISE_ADAGRAD && shape % 2 == 0;
+    if (shares) share_rows(h, c, &shard, &shared);
     if (be->ops->shard_open(be, &shard) != DLRM_OK) h_fail(h, "shard_open: %s", dlrm_error_message());
     feed(h, c, &shard, slot, &now);
     be->ops->slot_begin(be, slot);
     const dlrm_lookup_args lookup = {.shard = &shard, .B = c->B, .bags = now.on, .pooled = pooled};
     be->ops->lookup(be, &lookup);
-    const dlrm_update_args update = {.shard = &shard,
+    dlrm_update_args update = {.shard = &shard,
                                      .B = c->B,
                                      .bags = now.on,
                                      .rule = *rule,
                                      .step = STEP,
                                      .slot = slot,
                                      .d_pooled = h_input_as(h, "d_pooled", wire, d_pooled, n)};
+    if (shares) {
+        update.own_squares = (dlrm_squares *)(void *)shared.own;
+        update.peer_squares = h_input(h, "peers' squares", shared.peers, shared.places, sizeof *shared.peers);
+        be->ops->row_squares(be, &update);
+    }
     if (which == ROW_SUMS)
         be->ops->row_sums(be, &update);
     else
@@ -392,11 +469,11 @@ static void run(harness *h, int number, char *label, size_t bytes)
     h_compare(h, now.to_dense, dense, exact);
     h_compare(h, now.to_labels, labels, exact);
     const double *wide_d = h_widen(h, d_pooled, n);
-    for (int t = 0; t < c->n_tables; t++) check_table(h, &shard, t, rule, c->B, now.bags, wide_d, w[t], s[t]);
+    for (int t = 0; t < c->n_tables; t++) check_table(h, &shard, t, rule, c->B, now.bags, wide_d, w[t], s[t], &shared);
 }
 
 const family embedding_family = {"embedding",
-                                 {SLOT(shard_open), SLOT(lookup), SLOT(sort), SLOT(update), SLOT(row_sums), SLOT(shard_close),
+                                 {SLOT(shard_open), SLOT(lookup), SLOT(sort), SLOT(update), SLOT(row_sums), SLOT(row_squares), SLOT(shard_close),
                                   SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(pin),
                                   SLOT(unpin)},
                                  false,

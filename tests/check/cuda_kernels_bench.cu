@@ -101,7 +101,7 @@ static void time_tables(const char *model, test_shard &s, int64_t B, dlrm_optimi
         report(what, ms, (double)(B * s.shard.pairs) * 17);
         ms = time_of([&](int) {
             MUST(dlrm_cuda_update(&s.shard, s.bags.p, B, &s.sorted, pooled.device, DLRM_BF16, name, false,
-                                  device_step.p, 0));
+                                  NULL, device_step.p, 0));
         });
         snprintf(what, sizeof what, "%s, update (%s), %s", model, states ? "adagrad" : "sgd", ids);
         report(what, ms, touched * 8 * (1 + states) + pooled_elements * 2);

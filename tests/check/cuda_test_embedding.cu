@@ -147,7 +147,7 @@ static std::vector<float> run_update(test_shard &s, const device_array &g, dlrm_
 {
     set_state(s);
     MUST(
-        dlrm_cuda_update(&s.shard, s.bags.p, s.B, &s.sorted, g.device, type, rule.name, rule.momentum != 0, step.p, 0));
+        dlrm_cuda_update(&s.shard, s.bags.p, s.B, &s.sorted, g.device, type, rule.name, rule.momentum != 0, NULL, step.p, 0));
     std::vector<float> all;
     for (size_t t = 0; t < s.tables.size(); t++)
         for (const device_array *a : {&s.weights[t], &s.state0[t], &s.state1[t]}) {
@@ -326,7 +326,7 @@ static void test_placement(void)
     for (auto p : {std::make_pair(&a, &ga), std::make_pair(&b, &gb)}) {
         MUST(dlrm_cuda_sort(&p.first->shard, p.first->bags.p, 5000, &p.first->sorted, p.first->work.p, 0));
         MUST(dlrm_cuda_update(&p.first->shard, p.first->bags.p, 5000, &p.first->sorted, p.second->device, DLRM_FP32,
-                              DLRM_SGD, false, step.p, 0));
+                              DLRM_SGD, false, NULL, step.p, 0));
     }
     check_same(a.weights[1].download(), b.weights[0].download(), "update of a table alone and among others");
 }
@@ -351,7 +351,7 @@ static void test_rounding(void)
         device_values<dlrm_cuda_step> step;
         step.make(std::vector<dlrm_cuda_step>{make_step(rule)});
         MUST(dlrm_cuda_sort(&s.shard, s.bags.p, rows, &s.sorted, s.work.p, 0));
-        MUST(dlrm_cuda_update(&s.shard, s.bags.p, rows, &s.sorted, g.device, DLRM_FP32, DLRM_SGD, false, step.p, 0));
+        MUST(dlrm_cuda_update(&s.shard, s.bags.p, rows, &s.sorted, g.device, DLRM_FP32, DLRM_SGD, false, NULL, step.p, 0));
         double sum = 0;
         for (float x : s.weights[0].download()) sum += (x - 1) / up;
         char detail[100];

@@ -53,8 +53,6 @@ class Runner:
         sizes = sorted(v.size for k, v in self.case.under("init/").items() if k.startswith("table"))
         for name, size in (("SMALLEST", sizes[0]), ("MIDDLE", sizes[len(sizes) // 2]), ("LARGEST", sizes[-1])):
             words = [o.replace(name, str(size)) for o in (words if name != "SMALLEST" else FORCED[placement])]
-        if self.case.info["optimizer"]["embedding"]["type"].startswith("rowwise"):  # no column slices
-            words = [o for o in words if "column" not in o]
         return words
 
     def check(self, result):

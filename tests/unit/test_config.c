@@ -306,9 +306,6 @@ static void test_refused_overrides(void **state)
         {"train.precision=bf16", "train.precision: found \"bf16\": this build has no CUDA"},
         {"train.precision=fp16", "train.precision: found \"fp16\": this build has no CUDA"},
 #endif
-        {"parallel.column_slice_threshold=5\noptimizer.embedding.name=rowwise_adagrad",
-         "parallel.column_slice_threshold: found 5, but optimizer.embedding: rowwise_adagrad needs whole rows, and column slices "
-         "under it are not available in this build; expected null"},
         {"parallel.device_embedding_elements=-5",
          "parallel.device_embedding_elements: found \"-5\", expected an integer from 0 to 9007199254740992, or null"},
         {"log.tensorboard=tb", "log.tensorboard: found \"tb\": not available in this build"},

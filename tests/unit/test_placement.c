@@ -179,13 +179,6 @@ static void test_columns(void **state)
     place(&m, &args, 2, &p);
     assert_columns(&p, 0, 2, (const int[]){8, 8});
     dlrm_placement_clear(&p);
-    make(&m, 1, (const int64_t[][2]){{10, 12}});
-    args.strategy = DLRM_BASIC;
-    args.column_slice = 1;
-    args.whole_rows = true;
-    place(&m, &args, 4, &p);
-    assert_int_equal(p.n_slices, 1);
-    dlrm_placement_clear(&p);
 }
 
 static void test_slices_meet(void **state)

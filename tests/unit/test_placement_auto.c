@@ -124,7 +124,7 @@ static void test_rows_apart(void **state)
     const dlrm_model_spec spec = {.n_tables = 3, .tables = tables, .n_inputs = 3, .inputs = inputs, .table_elements = 16 * 1190100};
     for (int value_bytes = 2; value_bytes <= 4; value_bytes += 2) {
         const dlrm_placement_args args = {.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
-                                          .whole_rows = true, .unpooled = true,
+                                          .unpooled = true,
                                           .work = {.batch = 64, .value_bytes = value_bytes, .table_bytes = 4, .memory_rate = 10e9, .network_rate = 50e9}};
         dlrm_placement p;
         int apart = 0;

@@ -159,6 +159,7 @@ static const dlrm_backend_ops cpu_ops = {
     .sort = cpu_sort,
     .update = cpu_update,
     .row_sums = cpu_row_sums,
+    .row_squares = cpu_row_squares,
     .rows_update = cpu_rows_update,
     .write_back = cpu_write_back,
     .cache_use = cpu_cache_use,

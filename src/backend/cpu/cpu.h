@@ -35,6 +35,7 @@ void cpu_lookup(dlrm_backend *, const dlrm_lookup_args *);
 void cpu_sort(dlrm_backend *, const dlrm_lookup_args *);
 void cpu_update(dlrm_backend *, const dlrm_update_args *);
 void cpu_row_sums(dlrm_backend *, const dlrm_update_args *);
+void cpu_row_squares(dlrm_backend *, const dlrm_update_args *);
 void cpu_rows_update(dlrm_backend *, const dlrm_rows_update_args *);
 void cpu_dense_update(dlrm_backend *, const dlrm_dense_update_args *);
 void cpu_table_init(dlrm_backend *, const dlrm_table_init_args *);
@@ -43,9 +44,14 @@ void cpu_settle_scale(dlrm_backend *, const dlrm_settle_args *);
 void cpu_scale_set(dlrm_backend *, const dlrm_scale *);
 void cpu_scale_get(dlrm_backend *, dlrm_scale *);
 
-/* One application of a rule to n elements whose gradient is known. s0, s1: state of these elements; with
- * rowwise_adagrad the n elements are one row and s0 is its single value. */
+/* One application of a rule to n elements whose gradient is known. s0, s1: state of these elements. Not rowwise_adagrad: */
 void cpu_rule_apply(const dlrm_rule *rule, int64_t n, float *w, const float *g, float *s0, float *s1);
+/* n elements of a row; *a: its value, mean_square: of its gradient, over the whole row. */
+void cpu_rowwise_apply(const dlrm_rule *rule, int64_t n, float *w, const float *g, float *a, float mean_square);
+/* Sum of g²; exact: in no order (base/squares.h), else in double and in order: the same for any vector width. */
+double cpu_sum_squares(int64_t n, const float *g, bool exact);
+/* As dlrm_squares_add, n times. */
+dlrm_squares cpu_exact_squares(int64_t n, const float *g);
 
 /* Room that one thread needs for a sample of an interaction. */
 int64_t cpu_interact_scratch(int slots, int max_width);

@@ -276,9 +276,10 @@ static void prefetch_update(const dlrm_update_args *a, const dlrm_table_shard *t
     }
 }
 
-/* Applies the rule to a row. One narrower than fp32 is updated in `wide` and rounded by random bits. */
-static void update_row(const dlrm_rule *rule, dlrm_dtype type, const dlrm_table_shard *t, int64_t row, const float *g, uint64_t step,
-                       uint64_t seed, float *wide)
+/* Applies the rule to a row. One narrower than fp32 is updated in `wide` and rounded by random bits. squares: of the gradient,
+ * over the whole row, where the rule asks for it. */
+static void update_row(const dlrm_rule *rule, dlrm_dtype type, const dlrm_table_shard *t, int64_t row, const float *g, double squares,
+                       uint64_t step, uint64_t seed, float *wide)
 {
     const int dim = t->dim;
     char *weight = (char *)t->weight + row * dim * (int64_t)dlrm_dtype_bytes(type);
@@ -286,17 +287,39 @@ static void update_row(const dlrm_rule *rule, dlrm_dtype type, const dlrm_table_
     if (s0) s0 += rule->name == DLRM_ROWWISE_ADAGRAD ? row : row * dim;
     if (s1) s1 += row * dim;
     dlrm_widen(type, weight, dim, w);
-    cpu_rule_apply(rule, dim, w, g, s0, s1);
+    if (rule->name == DLRM_ROWWISE_ADAGRAD)
+        cpu_rowwise_apply(rule, dim, w, g, s0, (float)(squares / (double)(t->n_peers ? t->row_elements : dim)));
+    else
+        cpu_rule_apply(rule, dim, w, g, s0, s1);
     if (type != DLRM_FP32)
         dlrm_narrow_randomly(type, w, dim, weight, seed, dlrm_rng_at_step(t->stream, step), t->first_element + row * t->row_elements);
 }
 
-/* Rows whose first pair lies in [begin, end). sums: take the gradient itself in place of an update. */
-static void update_piece(const dlrm_update_args *a, bool sums, int table, int64_t begin, int64_t end, uint64_t seed, float *scratch)
+/* Squares of a row's own columns, into the peers' places. */
+static void store_squares(const dlrm_update_args *a, const dlrm_table_shard *t, int64_t first_pair, const float *g)
+{
+    const dlrm_squares sum = cpu_exact_squares(t->dim, g);
+    for (int i = 0; i < t->n_peers; i++) a->own_squares[a->B * t->peer_at[i] + first_pair] = sum;
+}
+
+/* Of a whole row, of which the gradient g is here, or what row_squares made of the columns that are. */
+static double whole_squares(const dlrm_update_args *a, const dlrm_table_shard *t, int64_t first_pair, const float *g, bool exact)
+{
+    if (!t->n_peers) return cpu_sum_squares(t->dim, g, exact);
+    dlrm_squares sum = a->own_squares[a->B * t->peer_at[0] + first_pair];
+    for (int i = 0; i < t->n_peers; i++) dlrm_squares_join(&sum, a->peer_squares[a->B * t->peer_at[i] + first_pair]);
+    return dlrm_squares_value(&sum);
+}
+
+typedef enum purpose { UPDATE, SUMS /* the gradient itself in place of an update */, SQUARES } purpose;
+
+/* Rows whose first pair lies in [begin, end). */
+static void update_piece(const cpu_impl *c, const dlrm_update_args *a, purpose what, int table, int64_t begin, int64_t end, float *scratch)
 {
     const dlrm_table_shard *t = &a->shard->tables[table];
     const table_work *w = &((shard_work *)a->shard->work)->tables[table];
     const int dim = t->dim;
+    const bool rowwise = a->rule.name == DLRM_ROWWISE_ADAGRAD;
     if (end > w->count) end = w->count;
     int64_t i = begin;
     if (begin > 0)
@@ -306,15 +329,18 @@ static void update_piece(const dlrm_update_args *a, bool sums, int table, int64_
         while (stop < w->count && (int64_t)(w->pairs[stop] >> w->bag_bits) == row) stop++;
         prefetch_update(a, t, w, stop + AHEAD - 1);
         const float *g = row_gradient(a, w, i, stop, dim, scratch, scratch + dim);
-        if (sums)
+        if (what == SUMS)
             memcpy((float *)t->weight + row * dim, g, (size_t)dim * sizeof *g);
+        else if (what == SQUARES)
+            store_squares(a, t, i, g);
         else
-            update_row(&a->rule, a->shard->dtype, t, row, g, a->step, seed, scratch + 2 * dim);
+            update_row(&a->rule, a->shard->dtype, t, row, g, rowwise ? whole_squares(a, t, i, g, c->pinned) : 0, a->step, c->seed,
+                       scratch + 2 * dim);
         i = stop;
     }
 }
 
-static void update(dlrm_backend *be, const dlrm_update_args *a, bool sums)
+static void update(dlrm_backend *be, const dlrm_update_args *a, purpose what)
 {
     shard_work *w = a->shard->work;
     const int64_t pieces = w->first_piece[a->shard->n_tables];
@@ -323,19 +349,25 @@ static void update(dlrm_backend *be, const dlrm_update_args *a, bool sums)
         int t = 0;
         while (w->first_piece[t + 1] <= p) t++;
         int64_t begin = (p - w->first_piece[t]) * PIECE;
-        update_piece(a, sums, t, begin, begin + PIECE, cpu_of(be)->seed, w->row[omp_get_thread_num()]);
+        if (what == SQUARES && !a->shard->tables[t].n_peers) continue;
+        update_piece(cpu_of(be), a, what, t, begin, begin + PIECE, w->row[omp_get_thread_num()]);
     }
 }
 
 void cpu_update(dlrm_backend *be, const dlrm_update_args *a)
 {
-    update(be, a, false);
+    update(be, a, UPDATE);
 }
 
 void cpu_row_sums(dlrm_backend *be, const dlrm_update_args *a)
 {
     DLRM_ASSERT(a->shard->dtype == DLRM_FP32);
-    update(be, a, true);
+    update(be, a, SUMS);
+}
+
+void cpu_row_squares(dlrm_backend *be, const dlrm_update_args *a)
+{
+    update(be, a, SQUARES);
 }
 
 void cpu_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
@@ -349,7 +381,8 @@ void cpu_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
         for (int64_t row = 0; row < t->rows; row++) {
             const float *g = sums + row * pitch;
             if (a->marked && g[t->dim] == 0) continue;
-            update_row(&a->rule, a->shard->dtype, t, row, g, a->step, cpu_of(be)->seed, w->row[omp_get_thread_num()]);
+            const double squares = a->rule.name == DLRM_ROWWISE_ADAGRAD ? cpu_sum_squares(t->dim, g, cpu_of(be)->pinned) : 0;
+            update_row(&a->rule, a->shard->dtype, t, row, g, squares, a->step, cpu_of(be)->seed, w->row[omp_get_thread_num()]);
         }
         sums += t->rows * pitch;
     }

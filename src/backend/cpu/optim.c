@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/half.h"
 
@@ -36,12 +37,52 @@ DLRM_HOT static void adam(const dlrm_rule *r, int64_t n, float *w, const float *
     }
 }
 
-/* In double and in order: the same for any vector width. */
-static float mean_square(int64_t n, const float *g)
+/* With the bin of the largest known, both parts of a term are truncations of a double, and sums of so few whole numbers are exact
+ * in one: loops that vectorise. */
+DLRM_HOT dlrm_squares cpu_exact_squares(int64_t n, const float *g)
 {
+    enum { EXACT = 1 << 12 /* terms below 2^40 whose sum is below 2^53 */ };
+    dlrm_squares sum = {0};
+    uint32_t top = 0; /* the bits of the largest magnitude */
+    float largest;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &g[i], sizeof bits);
+        bits &= INT32_MAX;
+        top = bits > top ? bits : top;
+    }
+    memcpy(&largest, &top, sizeof top);
+    dlrm_squares_add(&sum, largest);
+    sum.high = sum.low = 0;
+    if (sum.bin == DLRM_SQUARES_INFINITE) return sum;
+    const double unit = ldexp(1.0, DLRM_SQUARES_OFFSET - (int)sum.bin * DLRM_SQUARES_STEP);
+    for (int64_t at = 0; at < n; at += EXACT) {
+        const int64_t end = n - at < EXACT ? n : at + EXACT;
+        double high = 0, low = 0;
+#pragma omp simd reduction(+ : high, low)
+        for (int64_t i = at; i < end; i++) {
+            const double x = (double)g[i] * g[i] * unit, whole = trunc(x);
+            high += whole;
+            low += trunc((x - whole) * 0x1p40);
+        }
+        sum.high += (uint64_t)high;
+        sum.low += (uint64_t)low;
+    }
+    return sum;
+}
+
+double cpu_sum_squares(int64_t n, const float *g, bool exact)
+{
+    const dlrm_squares squares = exact ? cpu_exact_squares(n, g) : (dlrm_squares){0};
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)g[i] * g[i];
-    return (float)(sum / (double)n);
+    for (int64_t i = 0; !exact && i < n; i++) sum += (double)g[i] * g[i];
+    return exact ? dlrm_squares_value(&squares) : sum;
+}
+
+void cpu_rowwise_apply(const dlrm_rule *r, int64_t n, float *w, const float *g, float *a, float mean_square)
+{
+    *a += mean_square;
+    sgd(r->lr / (sqrtf(*a) + r->epsilon), n, w, g);
 }
 
 void cpu_rule_apply(const dlrm_rule *r, int64_t n, float *w, const float *g, float *s0, float *s1)
@@ -54,10 +95,7 @@ void cpu_rule_apply(const dlrm_rule *r, int64_t n, float *w, const float *g, flo
             sgd(r->lr, n, w, g);
         break;
     case DLRM_ADAGRAD: adagrad(r->lr, r->epsilon, n, w, g, s0); break;
-    case DLRM_ROWWISE_ADAGRAD:
-        *s0 += mean_square(n, g);
-        sgd(r->lr / (sqrtf(*s0) + r->epsilon), n, w, g);
-        break;
+    case DLRM_ROWWISE_ADAGRAD: DLRM_ASSERT(!"a rule of whole rows"); break;
     case DLRM_ADAM: adam(r, n, w, g, s0, s1); break;
     }
 }
