@@ -3,7 +3,7 @@
 
 #include "cuda/embedding.cuh"
 
-enum { LOOKUP_THREADS = 256, LOOKUP_SAMPLES = 256, IN_FLIGHT = 4 };
+enum { LOOKUP_THREADS = 256, LOOKUP_SAMPLES = 256, IN_FLIGHT = 4, LIST_THREADS = 128 };
 
 /* --- descriptors --- */
 
@@ -71,7 +71,7 @@ static void lay_out_pairs(int n_tables, dlrm_cuda_table *tables, int n_inputs, d
         for (int j = 0; j < n_inputs; j++) {
             if (inputs[j].table != t) continue;
             inputs[j].first_pair = table->pairs;
-            table->pairs += inputs[j].hotness;
+            table->pairs += inputs[j].hotness * inputs[j].vectors;
             variable |= inputs[j].variable;
             order[placed++] = j;
         }
@@ -88,14 +88,16 @@ static void lay_out_pairs(int n_tables, dlrm_cuda_table *tables, int n_inputs, d
     }
 }
 
-/* Blocks of a lookup: an input with bags of many ids is shared out to many blocks, or these would run long after all
+/* Numbers of vectors, and blocks of a lookup: an input with bags of many ids is shared out to many blocks, or these would run long after all
  * others; each group of lanes keeps a bag. */
-static void lay_out_blocks(const dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs, dlrm_cuda_shard *s)
+static void lay_out_lookup(const dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs, dlrm_cuda_shard *s)
 {
     for (int j = 0; j < n_inputs; j++) {
+        inputs[j].first_vector = s->n_vectors;
+        s->n_vectors += inputs[j].vectors;
         const int dim = tables[inputs[j].table].dim, lanes = lanes_for(dim, dim % 4 == 0 ? 4 : 1);
         inputs[j].first_block = s->blocks;
-        for (inputs[j].blocks = 1; inputs[j].blocks < lanes && inputs[j].blocks * IN_FLIGHT < inputs[j].hotness;) inputs[j].blocks *= 2;
+        for (inputs[j].blocks = 1; inputs[j].blocks < lanes && inputs[j].blocks * IN_FLIGHT < inputs[j].hotness * inputs[j].vectors;) inputs[j].blocks *= 2;
         s->blocks += inputs[j].blocks;
     }
 }
@@ -112,8 +114,8 @@ cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_in
     s->width = width;
     s->max_batch = max_batch;
     lay_out_pairs(n_tables, tables, n_inputs, inputs, order, s, &n_keys);
-    lay_out_blocks(tables, n_inputs, inputs, s);
-    if (max_batch * n_inputs >= UINT32_MAX || max_batch * s->pairs >= UINT32_MAX) return cudaErrorInvalidValue;
+    lay_out_lookup(tables, n_inputs, inputs, s);
+    if (max_batch * s->n_vectors >= UINT32_MAX || max_batch * s->pairs >= UINT32_MAX) return cudaErrorInvalidValue;
     s->wide_keys = n_keys > (int64_t)1 << 32;
     for (s->key_bits = 1; s->key_bits < 63 && n_keys > (int64_t)1 << s->key_bits;) s->key_bits++;
 
@@ -121,6 +123,7 @@ cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_in
     take(&at, n_tables, sizeof *tables);
     take(&at, n_inputs, sizeof *inputs);
     take(&at, n_inputs, sizeof *order);
+    take(&at, s->n_vectors, sizeof *s->vectors);
     take(&at, partial_floats(s), sizeof(float));
     s->shard_bytes = at;
     s->batch_bytes = sorted_bytes(s);
@@ -140,6 +143,14 @@ cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_in
     return cudaSuccess;
 }
 
+/* Block j: the vectors of input j. */
+__global__ void __launch_bounds__(LIST_THREADS) list_vectors(const dlrm_cuda_shard s)
+{
+    const dlrm_cuda_input in = s.inputs[blockIdx.x];
+    for (int k = threadIdx.x; k < in.vectors; k += LIST_THREADS)
+        s.vectors[in.first_vector + k] = {(int32_t)blockIdx.x, in.table, in.column + k * s.tables[in.table].dim, in.mean};
+}
+
 cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *s, const dlrm_cuda_table *tables, const dlrm_cuda_input *inputs,
                                  const int32_t *order, void *memory)
 {
@@ -150,25 +161,36 @@ cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *s, const dlrm_cuda_table *tabl
     s->tables = (const dlrm_cuda_table *)t;
     s->inputs = (const dlrm_cuda_input *)i;
     s->order = (const int32_t *)o;
+    s->vectors = (dlrm_cuda_vector *)(base + take(&at, s->n_vectors, sizeof *s->vectors));
     s->partial = (float *)(base + take(&at, partial_floats(s), sizeof(float)));
     TRY_CUDA(cudaMemcpy(t, tables, (size_t)s->n_tables * sizeof *tables, cudaMemcpyHostToDevice));
     TRY_CUDA(cudaMemcpy(i, inputs, (size_t)s->n_inputs * sizeof *inputs, cudaMemcpyHostToDevice));
-    return cudaMemcpy(o, order, (size_t)s->n_inputs * sizeof *order, cudaMemcpyHostToDevice);
+    TRY_CUDA(cudaMemcpy(o, order, (size_t)s->n_inputs * sizeof *order, cudaMemcpyHostToDevice));
+    if (s->n_inputs > 0) list_vectors<<<(unsigned)s->n_inputs, LIST_THREADS>>>(*s);
+    TRY_CUDA(cudaGetLastError());
+    return cudaStreamSynchronize(0);
 }
 
 /* --- lookup --- */
 
-/* What one block does: one input, samples [begin, end). */
+/* What one block does: one input, bags [begin, end). */
 template <class T, class O> struct lookup_job {
     const T *weight;
     const T *home;       /* with a cache: what of the table is not in `weight` */
     const int32_t *slot; /* or NULL */
-    O *out; /* column of the input in row 0 */
+    O *out; /* first column of the input in row 0 */
     const uint32_t *ids;
     const int64_t *offsets, *whole;
     int64_t begin, end, width;
-    int32_t dim, hotness;
+    int32_t dim, hotness, vectors;
     bool mean;
+
+    __device__ O *vector(int64_t bag) const
+    {
+        if (vectors == 1) return out + bag * width;
+        const uint32_t sample = (uint32_t)bag / (uint32_t)vectors; /* plan: the batch's bags are fewer than 2^32 */
+        return out + sample * width + ((uint32_t)bag - sample * vectors) * dim;
+    }
 };
 
 template <class T, class O> __device__ __forceinline__ const T *row_at(const lookup_job<T, O> &a, uint32_t id)
@@ -196,7 +218,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_single
                 if (s + u * groups < a.end) v[u] = load_vec<V>(row[u] + c);
 #pragma unroll
             for (int u = 0; u < IN_FLIGHT; u++)
-                if (s + u * groups < a.end) store_vec(a.out + (s + u * groups) * a.width + c, v[u]);
+                if (s + u * groups < a.end) store_vec(a.vector(s + u * groups) + c, v[u]);
         }
     }
 }
@@ -205,7 +227,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_single
 template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled(const lookup_job<T, O> &a, int lanes)
 {
     const int groups = LOOKUP_THREADS / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
-    for (int64_t s = a.begin + group; s < a.end; s += groups) {
+    for (int64_t s = a.begin + group; s < a.end; s += groups) { /* with a mean, one bag a sample */
         const int64_t begin = a.offsets ? a.offsets[s] : s * a.hotness,
                       end = a.offsets ? a.offsets[s + 1] : begin + a.hotness;
         const float by = a.mean && end > begin ? 1.0f / (float)whole_length(a.whole, s, end - begin) : 1.0f;
@@ -223,7 +245,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled
             }
 #pragma unroll
             for (int k = 0; k < V; k++) sum.v[k] *= by;
-            store_vec(a.out + s * a.width + c, sum);
+            store_vec(a.vector(s) + c, sum);
         }
     }
 }
@@ -256,11 +278,14 @@ __global__ void __launch_bounds__(LOOKUP_THREADS)
     a.out = out + in.column;
     a.ids = bags[j].ids;
     a.offsets = bags[j].offsets;
-    a.begin = (int64_t)(blockIdx.x / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
-    a.end = a.begin + LOOKUP_SAMPLES / in.blocks < B ? a.begin + LOOKUP_SAMPLES / in.blocks : B;
+    const int64_t begin = (int64_t)(blockIdx.x / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
+    const int64_t end = begin + LOOKUP_SAMPLES / in.blocks < B ? begin + LOOKUP_SAMPLES / in.blocks : B;
+    a.begin = begin * in.vectors;
+    a.end = end * in.vectors;
     a.width = s.width;
     a.dim = t->dim;
     a.hotness = in.hotness;
+    a.vectors = in.vectors;
     a.whole = bags[j].whole;
     a.mean = in.mean && !in.undivided;
     if (aligned && a.dim % 4 == 0 && in.column % 4 == 0)

@@ -42,7 +42,13 @@ __device__ static inline int64_t whole_length(const int64_t *whole, int64_t samp
     return whole ? whole[sample + 1] - whole[sample] : length;
 }
 
-__device__ static inline int64_t bag_begin(const dlrm_cuda_input &in, const dlrm_cuda_bags &bags, int64_t sample)
+__device__ static inline int64_t bag_begin(const dlrm_cuda_input &in, const dlrm_cuda_bags &bags, int64_t bag)
 {
-    return bags.offsets ? bags.offsets[sample] : sample * in.hotness;
+    return bags.offsets ? bags.offsets[bag] : bag * in.hotness;
+}
+
+/* The first of all ids of a sample. */
+__device__ static inline int64_t sample_begin(const dlrm_cuda_input &in, const dlrm_cuda_bags &bags, int64_t sample)
+{
+    return bag_begin(in, bags, sample * in.vectors);
 }

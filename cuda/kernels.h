@@ -46,25 +46,32 @@ typedef struct dlrm_cuda_table {
 
 /* An input of the rank; as above. */
 typedef struct dlrm_cuda_input {
-    int32_t table, hotness; /* maximum where variable */
-    int32_t column;
+    int32_t table, hotness, vectors, column; /* as in dlrm_shard_input */
     bool variable, mean;
     bool undivided; /* as in dlrm_shard_input */
     /* --- */
+    int32_t first_vector; /* vectors per sample of the inputs before it */
     int32_t first_pair; /* pairs per sample of the table's inputs before it, at most */
     int32_t first_block, blocks; /* of a lookup, among those that share some samples: more where bags are long */
 } dlrm_cuda_input;
 
+/* One of the vectors that a sample has. */
+typedef struct dlrm_cuda_vector {
+    int32_t input, table;
+    int32_t column; /* in a row of the pooled matrix */
+    bool mean;      /* of the input */
+} dlrm_cuda_vector;
+
 /* The ids of one input. */
 typedef struct dlrm_cuda_bags {
     const uint32_t *ids;    /* each in [0, rows) */
-    const int64_t *offsets; /* [B+1] from 0, or NULL: bag s is ids[s*hotness] … */
+    const int64_t *offsets; /* [B*vectors+1] from 0, or NULL, as in dlrm_bags */
     const int64_t *whole;   /* as in dlrm_bags */
 } dlrm_cuda_bags;
 
 /* The tables and inputs of a rank, ready for launches. Passed to kernels by value. */
 typedef struct dlrm_cuda_shard {
-    int32_t n_tables, n_inputs;
+    int32_t n_tables, n_inputs, n_vectors;
     int32_t max_dim;
     int32_t key_bits; /* of a sort */
     bool wide_keys;   /* 64-bit keys */
@@ -76,6 +83,7 @@ typedef struct dlrm_cuda_shard {
     const dlrm_cuda_table *tables;
     const dlrm_cuda_input *inputs;
     const int32_t *order; /* inputs by table */
+    dlrm_cuda_vector *vectors; /* [n_vectors]: of a sample, by input */
     float *partial;       /* sums of pieces of long runs, [2 per 32 pairs][max_dim rounded up to 4] */
     size_t shard_bytes;   /* memory for bind */
     size_t batch_bytes;   /* memory for the result of one sort */
@@ -93,7 +101,7 @@ typedef struct dlrm_cuda_run {
 /* The result of a sort: all (row, bag) pairs of a batch ordered by (row, sample, input, position). */
 typedef struct dlrm_cuda_sorted {
     void *keys; /* [pairs] u32 or u64: table's first_key + row; a pad at the end of a table's part has the row `rows` */
-    uint32_t *bags;               /* [pairs] sample * n_inputs + input */
+    uint32_t *bags;               /* [pairs] sample * n_vectors + number of the vector */
     uint8_t *flags;               /* [pairs] where a run of equal keys, and each 32 of it, begins and ends */
     dlrm_cuda_run *groups, *tops; /* long runs: what to add up a second and a third time */
     int32_t *counts;              /* [2] of groups and tops */

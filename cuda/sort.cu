@@ -12,15 +12,16 @@ enum { PAIR_THREADS = 256, PAIR_SAMPLES = 256, MARK_THREADS = 256 };
 /* Writes the pairs of input j, samples [begin, end), of a table whose inputs all have a fixed number of ids. */
 template <class K>
 __device__ __forceinline__ void fixed_pairs(const dlrm_cuda_shard &s, const dlrm_cuda_table &t,
-                                            const dlrm_cuda_input &in, const uint32_t *ids, int j, int64_t B,
+                                            const dlrm_cuda_input &in, const uint32_t *ids, int64_t B,
                                             int64_t begin, int64_t end, K *keys, uint32_t *pairs)
 {
-    const uint32_t h = in.hotness, last = (uint32_t)(end * h);
+    const uint32_t h = in.hotness * in.vectors, last = (uint32_t)(end * h);
     for (uint32_t e = (uint32_t)(begin * h) + threadIdx.x; e < last; e += PAIR_THREADS) {
         const uint32_t sample = e / h;
-        const int64_t at = B * t.first_pair + (int64_t)sample * t.pairs + in.first_pair + (e - sample * h);
+        const uint32_t position = e - sample * h;
+        const int64_t at = B * t.first_pair + (int64_t)sample * t.pairs + in.first_pair + position;
         keys[at] = (K)(t.first_key + ids[e]);
-        pairs[at] = sample * s.n_inputs + j;
+        pairs[at] = sample * s.n_vectors + in.first_vector + (in.vectors > 1 ? position / in.hotness : 0);
     }
 }
 
@@ -33,21 +34,23 @@ __device__ __forceinline__ void variable_pairs(const dlrm_cuda_shard &s, const d
 {
     const dlrm_cuda_input in = s.inputs[j];
     for (int64_t sample = begin + threadIdx.x; sample < end; sample += PAIR_THREADS) {
-        int64_t before = 0, all = 0, n = bag_begin(in, bags[j], sample + 1) - bag_begin(in, bags[j], sample);
+        int64_t before = 0, all = 0, n = sample_begin(in, bags[j], sample + 1) - sample_begin(in, bags[j], sample);
         bool earlier = true;
         for (int k = 0; k < t.n_inputs; k++) {
             const int i = s.order[t.first_input + k];
             earlier &= i != j;
-            before += bag_begin(s.inputs[i], bags[i], sample + earlier);
-            all += bag_begin(s.inputs[i], bags[i], B);
+            before += sample_begin(s.inputs[i], bags[i], sample + earlier);
+            all += sample_begin(s.inputs[i], bags[i], B);
         }
-        const int64_t first = B * t.first_pair, from = bag_begin(in, bags[j], sample),
+        const int64_t first = B * t.first_pair, from = sample_begin(in, bags[j], sample),
                       pad = first + all + sample * t.pairs + in.first_pair - before;
+        int vector = 0;
         for (int64_t k = 0; k < n; k++) {
+            while (from + k >= bag_begin(in, bags[j], sample * in.vectors + vector + 1)) vector++;
             keys[first + before + k] = (K)(t.first_key + bags[j].ids[from + k]);
-            pairs[first + before + k] = (uint32_t)(sample * s.n_inputs + j);
+            pairs[first + before + k] = (uint32_t)(sample * s.n_vectors + in.first_vector + vector);
         }
-        for (int64_t k = n; k < in.hotness; k++) {
+        for (int64_t k = n; k < in.hotness * in.vectors; k++) {
             keys[pad + k - n] = (K)(t.first_key + t.rows);
             pairs[pad + k - n] = PAD_BAG;
         }
@@ -68,7 +71,7 @@ __global__ void __launch_bounds__(PAIR_THREADS) pairs_kernel(const dlrm_cuda_sha
     if (variable)
         variable_pairs(s, t, bags, j, B, begin, end, keys, pairs);
     else
-        fixed_pairs(s, t, s.inputs[j], bags[j].ids, j, B, begin, end, keys, pairs);
+        fixed_pairs(s, t, s.inputs[j], bags[j].ids, B, begin, end, keys, pairs);
     if (blockIdx.x == 0 && threadIdx.x < 2) counts[threadIdx.x] = 0;
 }
 

@@ -180,17 +180,18 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
         const uint32_t bag = sorted.bags[begin + i];
         p.flags[i] = sorted.flags[begin + i];
         if (bag == PAD_BAG) continue;
-        const int64_t sample = bag / (uint32_t)s.n_inputs;
-        const int j = bag % (uint32_t)s.n_inputs;
-        const dlrm_cuda_input in = s.inputs[j];
+        const int64_t sample = bag / (uint32_t)s.n_vectors;
+        const dlrm_cuda_vector v = s.vectors[bag % (uint32_t)s.n_vectors];
         const int64_t key =
             s.wide_keys ? ((const int64_t *)sorted.keys)[begin + i] : ((const uint32_t *)sorted.keys)[begin + i];
-        p.row[i] = where_row_is(s.tables[in.table], key - s.tables[in.table].first_key);
-        p.gradient[i] = sample * s.width + in.column;
+        p.row[i] = where_row_is(s.tables[v.table], key - s.tables[v.table].first_key);
+        p.gradient[i] = sample * s.width + v.column;
         p.by[i] = step->unscale;
-        if (in.mean)
-            p.by[i] *= 1.0f / (float)whole_length(bags[j].whole, sample,
-                                                  bag_begin(in, bags[j], sample + 1) - bag_begin(in, bags[j], sample));
+        if (v.mean) {
+            const dlrm_cuda_input in = s.inputs[v.input];
+            const dlrm_cuda_bags of = bags[v.input];
+            p.by[i] *= 1.0f / (float)whole_length(of.whole, sample, sample_begin(in, of, sample + 1) - sample_begin(in, of, sample));
+        }
     }
     for (int t = threadIdx.x; t < s.n_tables; t += UPDATE_THREADS) {
         const int64_t first = B * s.tables[t].first_pair;
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(GROUP_THREADS)
     const int lane = threadIdx.x % 32, warps = gridDim.x * (GROUP_THREADS / 32);
     for (int k = (blockIdx.x * GROUP_THREADS + threadIdx.x) / 32; k < *n_runs; k += warps) {
         const dlrm_cuda_run run = runs[k];
-        const dlrm_cuda_table t = s.tables[s.inputs[sorted.bags[run.at] % (uint32_t)s.n_inputs].table];
+        const dlrm_cuda_table t = s.tables[s.vectors[sorted.bags[run.at] % (uint32_t)s.n_vectors].table];
         const int64_t key =
             s.wide_keys ? ((const int64_t *)sorted.keys)[run.at] : ((const uint32_t *)sorted.keys)[run.at];
         if (KIND == RULE_SQUARES && t.n_peers == 0) continue;

@@ -54,8 +54,8 @@ static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work 
     TRY_TO(done, st, open_peers(be, s, w, tables));
     for (int j = 0; j < s->n_inputs; j++) {
         const dlrm_shard_input *from = &s->inputs[j];
-        inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .column = from->column, .variable = from->variable,
-                                      .mean = from->mean, .undivided = from->undivided};
+        inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .vectors = from->vectors, .column = from->column,
+                                      .variable = from->variable, .mean = from->mean, .undivided = from->undivided};
     }
     TRY_TO(done, st, cuda_cache_open(be, s, tables, &w->cache));
     code = dlrm_cuda_shard_plan(s->n_tables, tables, s->n_inputs, inputs, order, s->dtype, s->width, s->max_batch, &w->shard);
@@ -90,8 +90,9 @@ dlrm_status cuda_shard_open(dlrm_backend *be, dlrm_shard *s)
         TRY(dlrm_alloc(s->n_inputs, sizeof *w->offsets[k], "ids", &w->offsets[k]));
         TRY(dlrm_alloc(s->n_inputs, sizeof *w->whole[k], "ids", &w->whole[k]));
         for (int j = 0; j < s->n_inputs; j++) {
-            TRY(cuda_alloc(be, s->max_batch * s->inputs[j].hotness, sizeof(uint32_t), "ids of a batch", &w->ids[k][j]));
-            if (s->inputs[j].variable) TRY(cuda_alloc(be, s->max_batch + 1, sizeof(int64_t), "ids of a batch", &w->offsets[k][j]));
+            const int64_t bags = s->max_batch * s->inputs[j].vectors;
+            TRY(cuda_alloc(be, bags * s->inputs[j].hotness, sizeof(uint32_t), "ids of a batch", &w->ids[k][j]));
+            if (s->inputs[j].variable) TRY(cuda_alloc(be, bags + 1, sizeof(int64_t), "ids of a batch", &w->offsets[k][j]));
             if (s->inputs[j].partial && s->inputs[j].mean)
                 TRY(cuda_alloc(be, s->max_batch + 1, sizeof(int64_t), "ids of a batch", &w->whole[k][j]));
         }
@@ -147,7 +148,7 @@ void cuda_feed(dlrm_backend *be, const dlrm_feed_args *a)
         int64_t count = from->count, *offsets = from->offsets ? w->offsets[a->slot][j] : NULL;
         copy_in(c, ids, from->ids, count, sizeof *ids);
         int64_t *whole = from->whole ? w->whole[a->slot][j] : NULL;
-        if (offsets) copy_in(c, offsets, from->offsets, a->B + 1, sizeof *offsets);
+        if (offsets) copy_in(c, offsets, from->offsets, a->B * a->shard->inputs[j].vectors + 1, sizeof *offsets);
         if (whole) copy_in(c, whole, from->whole, a->B + 1, sizeof *whole);
         a->to_bags[j] = (dlrm_bags){ids, offsets, count, whole};
     }

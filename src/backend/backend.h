@@ -171,12 +171,13 @@ typedef struct dlrm_cache_pool {
 
 typedef struct dlrm_shard_input {
     int table;
-    int hotness; /* maximum where variable */
+    int hotness; /* ids of a bag; maximum where variable */
+    int vectors; /* bags of a sample, which become as many vectors side by side: 1, or more where ids are not pooled */
     bool variable;
     bool mean;
     bool partial; /* its bags are parts of longer ones (of rows that other ranks have), whose lengths means divide by */
-    bool undivided; /* lookup gives sums even so: who puts the parts together divides */
-    int column; /* of its vector in a row of the pooled matrix */
+    bool undivided; /* lookup gives sums even so: who puts the parts together divides; so it is with several vectors */
+    int column; /* of its first vector in a row of the pooled matrix */
 } dlrm_shard_input;
 
 typedef struct dlrm_shard {
@@ -200,12 +201,12 @@ typedef struct dlrm_cache_use {
     int64_t listed, found;
 } dlrm_cache_use;
 
-/* The ids of one input for all B samples. */
+/* The ids of one input for all B samples. Vector k of sample s is that of bag s*vectors + k. */
 typedef struct dlrm_bags {
     const uint32_t *ids;    /* [count], each in [0, rows) */
-    const int64_t *offsets; /* [B+1] or NULL: bag s is ids[s*hotness] … */
+    const int64_t *offsets; /* [B*vectors+1] or NULL: bag n is ids[n*hotness] … */
     int64_t count;
-    const int64_t *whole;   /* [B+1] with `mean` and `partial`: offsets of the whole bags */
+    const int64_t *whole;   /* [B+1] with `mean` and `partial`: offsets of what a sample's bags are parts of */
 } dlrm_bags;
 
 /* A batch as the reader has it, to be taken to the device. */

@@ -11,7 +11,7 @@
 #include "base/yaml.h"
 
 typedef enum dlrm_device { DLRM_DEVICE_AUTO, DLRM_DEVICE_CPU, DLRM_DEVICE_CUDA } dlrm_device;
-typedef enum dlrm_combiner { DLRM_SUM, DLRM_MEAN } dlrm_combiner;
+typedef enum dlrm_combiner { DLRM_SUM, DLRM_MEAN, DLRM_UNPOOLED } dlrm_combiner;
 typedef enum dlrm_strategy {
     DLRM_STRATEGY_AUTO,
     DLRM_BASIC,

@@ -78,7 +78,8 @@ static const dlrm_key_name interactions[] = {{"dot", DLRM_DOT, BUILT},
                                              {"dcn", DLRM_DCN, BUILT},
                                              {"pool", DLRM_POOL, BUILT},
                                              {NULL, 0, NULL}};
-static const dlrm_key_name combiners[] = {{"sum", DLRM_SUM, BUILT}, {"mean", DLRM_MEAN, BUILT}, {NULL, 0, NULL}};
+static const dlrm_key_name combiners[] = {
+    {"sum", DLRM_SUM, BUILT}, {"mean", DLRM_MEAN, BUILT}, {"none", DLRM_UNPOOLED, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name optimizers[] = {{"sgd", DLRM_SGD, BUILT},
                                            {"adagrad", DLRM_ADAGRAD, BUILT},
                                            {"rowwise_adagrad", DLRM_ROWWISE_ADAGRAD, BUILT},
@@ -134,7 +135,9 @@ static const dlrm_key table_keys[] = {
     INT("count", count, "null", 1, 1 << 20, "tables", "So many alike tables. null: this one.", OR_NULL(0)),
     INT("rows", rows, REQUIRED, 1, DLRM_MAX_ROWS, "rows", "Rows of the table; ids are 0 to rows - 1."),
     INT("dim", dim, "null", 1, 65536, "elements", "Width of the table. null: model.embedding_dim.", OR_NULL(0)),
-    NAME("combiner", combiner, "sum", combiners, "How the rows that a sample lists become one vector."),
+    NAME("combiner", combiner, "sum", combiners,
+         "What the rows that a sample lists become: one vector, their sum or mean; none: they stay apart, side by side in the "
+         "order of the ids, as those of so many features of one id would. none needs a fixed hotness."),
     HOTNESS("hotness", hotness, DLRM_KEY_HOTNESS_LIST,
             "Ids per sample. A list: that many features share the table, with so many ids each. {max: m}: a "
             "variable number, 0 to m. null: what the data says, else 1.",
@@ -148,7 +151,7 @@ static const dlrm_key feature_keys[] = {
     TEXT("table", table, REQUIRED, "a table's name", "The table that this feature's ids are rows of."),
     HOTNESS("hotness", hotness, DLRM_KEY_HOTNESS,
             "Ids per sample; {max: m}: a variable number, 0 to m. null: what the table says.", OR_NULL(0)),
-    NAME("combiner", combiner, "null", combiners, "sum or mean. null: what the table says.", OR_NULL(-1)),
+    NAME("combiner", combiner, "null", combiners, "sum, mean or none. null: what the table says.", OR_NULL(-1)),
 };
 static const dlrm_key_table feature_table = KEY_TABLE(feature_keys);
 #undef OWNER

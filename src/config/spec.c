@@ -223,6 +223,23 @@ static dlrm_status inputs_from_features(dlrm_spec_build *b)
     return DLRM_OK;
 }
 
+/* An unpooled input's width must be the same in all samples. */
+static dlrm_status check_unpooled(dlrm_spec_build *b)
+{
+    const dlrm_config *cfg = b->cfg;
+    for (int j = 0; j < b->out->n_inputs; j++) {
+        const dlrm_input *in = &b->out->inputs[j];
+        if (in->combiner != DLRM_UNPOOLED || !in->variable) continue;
+        const bool own = cfg->model.n_features && cfg->model.features[j].combiner >= 0;
+        const char *path = own ? dlrm_spec_path(b, "features", j, "combiner") : dlrm_spec_path(b, "tables", b->entry[in->table], "combiner");
+        return dlrm_config_fail(cfg, path,
+                                "found none, but feature %s has a variable number of ids, up to %d; expected sum or mean, or a "
+                                "fixed hotness",
+                                in->name, in->hotness);
+    }
+    return DLRM_OK;
+}
+
 /* The place of an input's hotness in the config. */
 static const char *hotness_path(dlrm_spec_build *b, int j)
 {
@@ -332,6 +349,7 @@ dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_s
     TRY_TO(end, st, cfg->model.n_features ? inputs_from_features(&b) : inputs_in_table_order(&b));
     if (data) TRY_TO(end, st, bind_data(&b));
     TRY_TO(end, st, name_inputs(&b));
+    TRY_TO(end, st, check_unpooled(&b));
     st = dlrm_spec_widths(&b);
 end:
     dlrm_free(&b.entry);

@@ -18,6 +18,12 @@ typedef struct dlrm_input {
     char *name; /* the data's feature name, or the table's (table.k for its k-th input where it has several) */
 } dlrm_input;
 
+/* Vectors that a sample has of an input, side by side. */
+static inline int dlrm_input_vectors(const dlrm_input *in)
+{
+    return in->combiner == DLRM_UNPOOLED ? in->hotness : 1;
+}
+
 typedef struct dlrm_model_spec {
     int dense_features;
     dlrm_int_list bottom, top; /* layer output widths */
@@ -27,13 +33,13 @@ typedef struct dlrm_model_spec {
     dlrm_table *tables;
     dlrm_input *inputs;
     int bottom_width;      /* of vector 0: bottom output, else dense_features; 0 = no such vector */
-    int vectors_width;     /* sum of the inputs' widths */
+    int vectors_width;     /* of all inputs' vectors */
     int interaction_width; /* input of the top MLP */
     int64_t table_elements, mlp_elements;
 } dlrm_model_spec;
 
 /* data: NULL for synthetic. Checks design rules on names, counts, hotness agreement between config and data, rows
- * against cardinalities, number of features, dot widths, dense_features against the data. An error leaves {0}. */
+ * against cardinalities, number of features, what is variable and unpooled, dot widths, dense_features against the data. An error leaves {0}. */
 dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_spec *data,
                                     dlrm_model_spec *out) DLRM_MUST_USE;
 void dlrm_model_spec_clear(dlrm_model_spec *spec); /* copes with {0} */

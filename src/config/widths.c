@@ -31,7 +31,8 @@ static int64_t stack_elements(int64_t in, const dlrm_int_list *widths)
     return sum;
 }
 
-static dlrm_status count_tables(dlrm_spec_build *b, int64_t *vectors)
+/* vectors: of a sample; width: of them all. */
+static dlrm_status count_tables(dlrm_spec_build *b, int64_t *vectors, int64_t *width)
 {
     dlrm_model_spec *s = b->out;
     int64_t ids = 0, batch = b->cfg->train.batch_size;
@@ -44,7 +45,9 @@ static dlrm_status count_tables(dlrm_spec_build *b, int64_t *vectors)
         s->table_elements += s->tables[t].rows * s->tables[t].dim;
     }
     for (int j = 0; j < s->n_inputs; j++) {
-        *vectors += s->tables[s->inputs[j].table].dim;
+        const int n = dlrm_input_vectors(&s->inputs[j]);
+        *vectors += n;
+        *width += (int64_t)n * s->tables[s->inputs[j].table].dim;
         ids += s->inputs[j].hotness;
     }
     if (ids > MOST_IDS / batch)
@@ -58,13 +61,16 @@ static dlrm_status count_tables(dlrm_spec_build *b, int64_t *vectors)
 dlrm_status dlrm_spec_widths(dlrm_spec_build *b)
 {
     dlrm_model_spec *s = b->out;
-    int64_t vectors = 0, width = 0;
+    int64_t n = 0, vectors = 0, width = 0;
     s->bottom_width = s->bottom.n ? s->bottom.v[s->bottom.n - 1] : s->dense_features;
-    TRY(count_tables(b, &vectors));
+    TRY(count_tables(b, &n, &vectors));
+    if (vectors > WIDEST)
+        return dlrm_config_fail(b->cfg, "model.tables", "the tables' vectors are %lld elements of a sample in all, expected at most %lld",
+                                (long long)vectors, (long long)WIDEST);
     switch (s->interaction) {
     case DLRM_DOT:
         TRY(check_dot(b));
-        width = s->bottom_width + (int64_t)(s->n_inputs + 1) * s->n_inputs / 2;
+        width = s->bottom_width + (n + 1) * n / 2;
         break;
     case DLRM_CAT:
     case DLRM_DCN:
@@ -74,11 +80,9 @@ dlrm_status dlrm_spec_widths(dlrm_spec_build *b)
         width = (vectors + s->pool_stride - 1) / s->pool_stride + s->bottom_width;
         break;
     }
-    if (vectors > WIDEST || width > WIDEST)
-        return dlrm_config_fail(b->cfg, "model.interaction",
-                                "the tables' vectors are %lld wide in all and the interaction %lld, "
-                                "expected at most %lld",
-                                (long long)vectors, (long long)width, (long long)WIDEST);
+    if (width > WIDEST)
+        return dlrm_config_fail(b->cfg, "model.interaction", "the interaction is %lld wide, expected at most %lld", (long long)width,
+                                (long long)WIDEST);
     s->vectors_width = (int)vectors;
     s->interaction_width = (int)width;
     if (s->top.n == 0 && width != 1)

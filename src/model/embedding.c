@@ -13,8 +13,25 @@ int64_t dlrm_embedding_joined_width(const dlrm_model_spec *spec, const dlrm_plac
 {
     int64_t width = 0;
     for (int j = 0; j < spec->n_inputs; j++)
-        if (is_joined(spec, place, j)) width += spec->tables[spec->inputs[j].table].dim;
+        if (is_joined(spec, place, j)) width += (int64_t)dlrm_input_vectors(&spec->inputs[j]) * spec->tables[spec->inputs[j].table].dim;
     return width;
+}
+
+/* A vector at `column`, from vectors [from, end) of the input's parts: of each position, all slices. */
+static void list_joined(dlrm_embedding *e, int input, int from, int end, int column)
+{
+    const dlrm_placement *p = e->place;
+    dlrm_join_args *a = &e->join;
+    dlrm_join_vector *v = &e->join_vectors[a->n_vectors];
+    *v = (dlrm_join_vector){.first_part = a->n_parts, .column = column, .width = e->spec->tables[e->spec->inputs[input].table].dim};
+    e->joined_input[a->n_vectors++] = input;
+    for (int k = from; k < end; k++)
+        for (int i = p->first_part[input]; i < p->first_part[input + 1]; i++) {
+            const dlrm_slice *s = &p->slices[p->parts[i].slice];
+            e->joined_part[a->n_parts] = (dlrm_part_vector){.part = i, .vector = k};
+            e->join_parts[a->n_parts++] = (dlrm_join_part){.width = s->columns, .column = column + s->first_column};
+        }
+    v->n_parts = a->n_parts - v->first_part;
 }
 
 static dlrm_status open_join(dlrm_backend *be, dlrm_embedding *e, int64_t max_own)
@@ -23,23 +40,19 @@ static dlrm_status open_join(dlrm_backend *be, dlrm_embedding *e, int64_t max_ow
     const int64_t width = dlrm_embedding_joined_width(e->spec, p);
     dlrm_join_args *a = &e->join;
     void *d_joined;
-    TRY(dlrm_alloc(p->n_parts, sizeof *e->join_parts, "parts of vectors", &e->join_parts));
-    TRY(dlrm_alloc(p->n_parts, sizeof *e->joined_part, "parts of vectors", &e->joined_part));
-    TRY(dlrm_alloc(e->spec->n_inputs, sizeof *e->join_vectors, "parts of vectors", &e->join_vectors));
-    TRY(dlrm_alloc(e->spec->n_inputs, sizeof *e->joined_input, "parts of vectors", &e->joined_input));
+    TRY(dlrm_alloc(p->n_vectors, sizeof *e->join_parts, "parts of vectors", &e->join_parts));
+    TRY(dlrm_alloc(p->n_vectors, sizeof *e->joined_part, "parts of vectors", &e->joined_part));
+    TRY(dlrm_alloc(p->n_vectors, sizeof *e->join_vectors, "parts of vectors", &e->join_vectors));
+    TRY(dlrm_alloc(p->n_vectors, sizeof *e->joined_input, "parts of vectors", &e->joined_input));
     if (width == 0) return DLRM_OK;
     *a = (dlrm_join_args){.wire = e->own.shard.wire, .parts = e->join_parts, .vectors = e->join_vectors, .width = (int)width};
     for (int j = 0, column = 0; j < e->spec->n_inputs; j++) {
         if (!is_joined(e->spec, p, j)) continue;
-        const int dim = e->spec->tables[e->spec->inputs[j].table].dim, first = p->first_part[j], n = p->first_part[j + 1] - first;
-        e->joined_input[a->n_vectors] = j;
-        e->join_vectors[a->n_vectors++] = (dlrm_join_vector){.first_part = a->n_parts, .n_parts = n, .column = column, .width = dim};
-        for (int i = first; i < first + n; i++) {
-            const dlrm_slice *s = &p->slices[p->parts[i].slice];
-            e->joined_part[a->n_parts] = i;
-            e->join_parts[a->n_parts++] = (dlrm_join_part){.width = s->columns, .column = column + s->first_column};
+        const int n = dlrm_input_vectors(&e->spec->inputs[j]), added = p->parts[p->first_part[j]].vectors / n;
+        for (int k = 0; k < n; k++) {
+            list_joined(e, j, k * added, (k + 1) * added, column);
+            column += e->spec->tables[e->spec->inputs[j].table].dim;
         }
-        column += dim;
     }
     TRY(be->ops->alloc(be, max_own * width, e->value_bytes, "joined vectors", &a->joined));
     TRY(be->ops->alloc(be, max_own * width, e->value_bytes, "joined vectors' gradients", &d_joined));
@@ -104,12 +117,13 @@ const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice)
     return NULL;
 }
 
-/* The own samples' part of a slice's vectors. */
-static dlrm_vector_slot slot_of(const dlrm_embedding *e, int i)
+/* Where the own samples' vectors of a part lie. */
+static dlrm_vector_slot slot_of(const dlrm_embedding *e, dlrm_part_vector v)
 {
-    const dlrm_vector_part *part = &e->place->parts[i];
+    const dlrm_vector_part *part = &e->place->parts[v.part];
     const dlrm_slice *s = &e->place->slices[part->slice];
-    const int64_t stride = e->place->width[s->owner], at = e->recv_at[s->owner] + part->column * (int64_t)e->value_bytes;
+    const int64_t stride = e->place->width[s->owner], column = part->column + (int64_t)v.vector * s->columns;
+    const int64_t at = e->recv_at[s->owner] + column * (int64_t)e->value_bytes;
     return (dlrm_vector_slot){.data = (char *)e->received + at, .stride = stride, .width = s->columns,
                               .grad = (char *)e->d_received + at, .grad_stride = stride};
 }
@@ -117,10 +131,10 @@ static dlrm_vector_slot slot_of(const dlrm_embedding *e, int i)
 /* Offsets of the own samples' whole bags, where parts of them travel apart and are to be divided here; else NULL. */
 static const int64_t *whole_bags(const dlrm_embedding *e, int input, int stage, int64_t begin)
 {
-    for (int i = 0; i < e->own.shard.n_inputs; i++) {
+    for (int i = 0; i < e->own.shard.n_inputs && e->spec->inputs[input].combiner == DLRM_MEAN; i++) {
         if (e->place->parts[e->own.part[i]].input != input) continue;
         const dlrm_shard_input *in = &e->own.shard.inputs[i];
-        return in->mean && in->undivided ? e->own.bags[stage][i].whole + begin : NULL;
+        return in->undivided ? e->own.bags[stage][i].whole + begin : NULL;
     }
     return NULL;
 }
@@ -194,20 +208,41 @@ void dlrm_embedding_join(dlrm_backend *be, dlrm_embedding *e)
     if (e->join.n_vectors) be->ops->join_forward(be, &e->join);
 }
 
+/* One more slot; or the last one (of the same input) made wider, if its vectors lie beside these. */
+static int add_slot(dlrm_vector_slot *slots, int n, const dlrm_vector_slot *more, bool beside, int64_t bytes)
+{
+    dlrm_vector_slot *last = &slots[n - 1];
+    beside = beside && (const char *)last->data + last->width * bytes == more->data && (char *)last->grad + last->width * bytes == more->grad;
+    if (beside)
+        last->width += more->width;
+    else
+        slots[n++] = *more;
+    return n;
+}
+
+static dlrm_vector_slot joined_slot(const dlrm_embedding *e, int joined)
+{
+    const dlrm_join_vector *v = &e->join_vectors[joined];
+    const int64_t at = v->column * (int64_t)e->value_bytes;
+    return (dlrm_vector_slot){.data = (char *)e->join.joined + at, .stride = e->join.width, .width = v->width,
+                              .grad = (char *)e->join.d_joined + at, .grad_stride = e->join.width};
+}
+
 int dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots)
 {
     const int64_t bytes = (int64_t)e->value_bytes;
     int n = 1, joined = 0, replicated = 0;
     for (int j = 0; j < e->spec->n_inputs; j++) {
-        if (dlrm_placement_replicates(e->place, j)) {
-            slots[n++] = dlrm_replicated_slot(&e->replicated, replicated++); /* whose inputs are in the model's order */
-        } else if (joined < e->join.n_vectors && e->joined_input[joined] == j) {
-            const dlrm_join_vector *v = &e->join_vectors[joined++];
-            slots[n++] = (dlrm_vector_slot){.data = (char *)e->join.joined + v->column * bytes, .stride = e->join.width, .width = v->width,
-                                            .grad = (char *)e->join.d_joined + v->column * bytes, .grad_stride = e->join.width};
-        } else {
-            for (int i = e->place->first_part[j]; i < e->place->first_part[j + 1]; i++) slots[n++] = slot_of(e, i);
+        const bool everywhere = dlrm_placement_replicates(e->place, j), together = is_joined(e->spec, e->place, j);
+        const int parts = everywhere || together ? 1 : e->place->first_part[j + 1] - e->place->first_part[j];
+        for (int k = 0; k < dlrm_input_vectors(&e->spec->inputs[j]) * parts; k++) {
+            const dlrm_part_vector v = {e->place->first_part[j] + k % parts, k / parts};
+            const dlrm_vector_slot slot = everywhere ? dlrm_replicated_slot(&e->replicated, replicated, k)
+                                          : together ? joined_slot(e, joined++)
+                                                     : slot_of(e, v);
+            n = add_slot(slots, n, &slot, k > 0 && e->spec->interaction != DLRM_DOT, bytes);
         }
+        replicated += everywhere; /* whose inputs are in the model's order */
     }
     return n;
 }

@@ -6,6 +6,11 @@
 #pragma once
 #include "model/replicated.h"
 
+/* One of the vectors that a part of the placement gives. */
+typedef struct dlrm_part_vector {
+    int part, vector;
+} dlrm_part_vector;
+
 typedef struct dlrm_embedding {
     const dlrm_model_spec *spec;
     const dlrm_placement *place;
@@ -19,7 +24,7 @@ typedef struct dlrm_embedding {
     dlrm_join_args join;    /* of the batch at hand */
     dlrm_join_part *join_parts;     /* [join.n_parts] */
     dlrm_join_vector *join_vectors; /* [join.n_vectors] */
-    int *joined_part;       /* [join.n_parts]: number in the placement */
+    dlrm_part_vector *joined_part; /* [join.n_parts] */
     int *joined_input;      /* [join.n_vectors]: number in the model */
     int64_t *send_at, *recv_at; /* [ranks+1], bytes */
 } dlrm_embedding;
@@ -48,8 +53,9 @@ void dlrm_embedding_join(dlrm_backend *be, dlrm_embedding *e);
  * roundings. */
 void dlrm_embedding_update(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t B, int stage, const dlrm_rule *rule,
                            int64_t step);
-/* Fills slots[1 …]: where each input's vectors of the own samples lie, whole or in parts, and their gradients go. Returns the
- * number of slots, at most 1 + the placement's parts. */
+/* Fills slots[1 …]: where each input's vectors of the own samples lie, whole or in parts, and their gradients go. Those of one
+ * input that lie side by side are one slot, but for interaction: dot. Returns the number of slots, at most 1 + the placement's
+ * vectors. */
 int dlrm_embedding_slots(const dlrm_embedding *e, dlrm_vector_slot *slots);
 /* Before anything is opened: elements of a sample's joined vectors. */
 int64_t dlrm_embedding_joined_width(const dlrm_model_spec *spec, const dlrm_placement *place);

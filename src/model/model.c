@@ -137,7 +137,7 @@ dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec,
     int64_t x = m->max_own * dlrm_pitch(be, spec->interaction_width);
     TRY(be->ops->alloc(be, x, be->act_bytes, "interaction", &m->x));
     TRY(be->ops->alloc(be, x, be->act_bytes, "interaction's gradient", &m->dx));
-    return dlrm_alloc(1 + place->n_parts, sizeof *m->slots, "interaction slots", &m->slots);
+    return dlrm_alloc(1 + place->n_vectors, sizeof *m->slots, "interaction slots", &m->slots);
 }
 
 dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open)

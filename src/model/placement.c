@@ -190,20 +190,21 @@ static dlrm_status deal_out(const dlrm_placement_args *args, const dlrm_table_lo
 
 /* --- parts --- */
 
-static void add_part(dlrm_placement *p, int input, int slice, int position)
+static void add_part(dlrm_placement *p, int input, int slice, int vectors)
 {
     const dlrm_slice *s = &p->slices[slice];
     int64_t *width = s->owner == DLRM_EVERY_RANK ? &p->replicated_width : &p->width[s->owner];
-    p->parts[p->n_parts++] = (dlrm_vector_part){.input = input, .slice = slice, .position = position, .column = (int)*width};
-    *width += s->columns;
+    p->parts[p->n_parts++] = (dlrm_vector_part){.input = input, .slice = slice, .vectors = vectors, .column = (int)*width};
+    *width += (int64_t)vectors * s->columns;
+    p->n_vectors += vectors;
     ++*(s->owner == DLRM_EVERY_RANK ? &p->replicated_inputs : &p->inputs[s->owner]);
 }
 
-/* How many parts of a vector each slice gives. */
-static int positions(const dlrm_placement_args *args, const dlrm_placement *p, const dlrm_input *in)
+/* How many vectors each slice gives an input. */
+static int vectors_of(const dlrm_placement_args *args, const dlrm_placement *p, const dlrm_input *in)
 {
     const bool by_rows = p->slices[p->first_slice[in->table]].row_step > 1;
-    return args->unpooled && by_rows && in->hotness > 1 ? in->hotness : 1;
+    return args->unpooled && by_rows ? in->hotness : dlrm_input_vectors(in);
 }
 
 static dlrm_status lay_out_parts(const dlrm_model_spec *spec, const dlrm_placement_args *args, dlrm_placement *p)
@@ -211,13 +212,12 @@ static dlrm_status lay_out_parts(const dlrm_model_spec *spec, const dlrm_placeme
     int64_t n = 0;
     for (int j = 0; j < spec->n_inputs; j++) {
         const int t = spec->inputs[j].table;
-        n += (int64_t)(p->first_slice[t + 1] - p->first_slice[t]) * positions(args, p, &spec->inputs[j]);
+        n += p->first_slice[t + 1] - p->first_slice[t];
     }
     TRY(dlrm_alloc(n, sizeof *p->parts, "placement", &p->parts));
     for (int j = 0; j < spec->n_inputs; j++) {
-        const int t = spec->inputs[j].table, apart = positions(args, p, &spec->inputs[j]);
-        for (int i = 0; i < apart; i++)
-            for (int k = p->first_slice[t]; k < p->first_slice[t + 1]; k++) add_part(p, j, k, apart > 1 ? i : DLRM_WHOLE_BAG);
+        const int t = spec->inputs[j].table, vectors = vectors_of(args, p, &spec->inputs[j]);
+        for (int k = p->first_slice[t]; k < p->first_slice[t + 1]; k++) add_part(p, j, k, vectors);
         p->first_part[j + 1] = p->n_parts;
     }
     return DLRM_OK;

@@ -4,12 +4,12 @@
  * columns, or cut by rows, never both. Row slices are cyclic: with R ranks, row r of table t lies on rank (r + t) mod R,
  * so that ids of any order of frequency spread over the ranks (frequent ones mostly stand together at the low end).
  *
- * What an input gets of a slice is a part of its vector. Each owner has a pooled matrix [samples, width], in which every
+ * What an input gets of a slice is a part of its vector; of an unpooled input, of each of its vectors. Each owner has a pooled matrix [samples, width], in which every
  * part has its columns: the layout that travels. */
 #pragma once
 #include "config/spec.h"
 
-enum { DLRM_EVERY_RANK = -1 /* an owner */, DLRM_WHOLE_BAG = -1 /* a position */ };
+enum { DLRM_EVERY_RANK = -1 /* an owner */ };
 
 typedef struct dlrm_slice {
     int table;
@@ -20,7 +20,7 @@ typedef struct dlrm_slice {
 
 typedef struct dlrm_vector_part {
     int input, slice;
-    int position; /* of the ids in their bag that it is made of; DLRM_WHOLE_BAG: all, pooled */
+    int vectors;  /* side by side, each as wide as the slice: 1, all of the bag pooled; or as many as it may have ids, one of each */
     int column;   /* of its first element in a row of its owner's pooled matrix */
 } dlrm_vector_part;
 
@@ -28,7 +28,8 @@ typedef struct dlrm_placement {
     int ranks;
     int n_slices, n_parts;
     dlrm_slice *slices;     /* by table, then by first row or column */
-    dlrm_vector_part *parts;       /* by input, then position, then slice */
+    dlrm_vector_part *parts; /* by input, then slice */
+    int n_vectors;          /* of all parts */
     int *first_slice;       /* [n_tables+1] */
     int *first_part;        /* [n_inputs+1] */
     int64_t *width;         /* [ranks]: row width of the pooled matrix of a rank's own slices */

@@ -11,7 +11,7 @@ static void load_of(const dlrm_model_spec *spec, dlrm_table_load *load)
     for (int j = 0; j < spec->n_inputs; j++) {
         const dlrm_input *in = &spec->inputs[j];
         load[in->table].ids += in->variable ? in->hotness / 2.0 : in->hotness;
-        load[in->table].vectors += 1;
+        load[in->table].vectors += dlrm_input_vectors(in);
         load[in->table].positions += in->hotness;
     }
 }

@@ -15,7 +15,8 @@ void dlrm_replicated_measure(const dlrm_model_spec *spec, const dlrm_placement *
     const bool marked = !deterministic && needs_marks(opt);
     *d_width = *n_values = 0;
     for (int j = 0; j < spec->n_inputs; j++)
-        if (dlrm_placement_replicates(place, j)) *d_width += dlrm_sums_pitch(spec->tables[spec->inputs[j].table].dim, marked);
+        if (dlrm_placement_replicates(place, j))
+            *d_width += (int64_t)dlrm_input_vectors(&spec->inputs[j]) * dlrm_sums_pitch(spec->tables[spec->inputs[j].table].dim, marked);
     for (int k = 0; k < place->n_slices && !deterministic; k++)
         if (place->slices[k].owner == DLRM_EVERY_RANK) *n_values += place->slices[k].rows * dlrm_sums_pitch(place->slices[k].columns, marked);
 }
@@ -42,7 +43,7 @@ static dlrm_status open_sums(dlrm_backend *be, dlrm_replicated *r)
     for (int i = 0; i < s->n_inputs; i++) {
         s->inputs[i] = from->inputs[i];
         s->inputs[i].column = (int)s->width;
-        s->width += s->tables[s->inputs[i].table].dim;
+        s->width += (int64_t)s->inputs[i].vectors * s->tables[s->inputs[i].table].dim;
     }
     return be->ops->shard_open(be, s);
 }
@@ -55,8 +56,11 @@ static dlrm_status write_marks(dlrm_backend *be, dlrm_replicated *r, int64_t row
     char *block;
     TRY(dlrm_alloc(r->d_width, sizeof *row, "marks", &row));
     dlrm_status st = dlrm_alloc(r->d_width, r->value_bytes, "marks", &block);
-    for (int i = 0; i < r->sums.n_inputs; i++)
-        row[r->sums.inputs[i].column + r->tables.shard.tables[r->sums.inputs[i].table].dim] = 1;
+    for (int i = 0; i < r->sums.n_inputs; i++) {
+        const dlrm_shard_input *in = &r->sums.inputs[i];
+        const int pitch = r->sums.tables[in->table].dim, dim = r->tables.shard.tables[in->table].dim;
+        for (int k = 0; k < in->vectors; k++) row[in->column + k * pitch + dim] = 1;
+    }
     if (st == DLRM_OK) dlrm_narrow(r->sums.wire, row, r->d_width, block);
     for (int64_t i = 0; i < rows && st == DLRM_OK; i++) be->ops->upload(be, (char *)r->d_pooled + i * bytes, block, (size_t)bytes);
     dlrm_free(&row);
@@ -99,7 +103,7 @@ void dlrm_replicated_close(dlrm_backend *be, dlrm_replicated *r)
 static dlrm_bags bags_from(const dlrm_shard_input *in, const dlrm_bags *all, int64_t begin)
 {
     if (all->offsets) return (dlrm_bags){.ids = all->ids, .offsets = all->offsets + begin, .count = all->count};
-    const int64_t before = begin * in->hotness;
+    const int64_t before = begin * in->hotness * in->vectors;
     return (dlrm_bags){.ids = all->ids + before, .count = all->count - before};
 }
 
@@ -115,7 +119,7 @@ void dlrm_replicated_feed(dlrm_backend *be, dlrm_replicated *r, int stage, const
         const int64_t ids_before = batch->begin - ids->first;
         DLRM_ASSERT(ids_before == 0 || !ids->offsets);
         bags[i] = bags_from(&s->inputs[i], &bags[i], ids_before);
-        if (!ids->offsets) bags[i].count = samples * s->inputs[i].hotness;
+        if (!ids->offsets) bags[i].count = samples * s->inputs[i].hotness * s->inputs[i].vectors;
     }
     dlrm_feed_args a = {.shard = s, .slot = stage, .B = samples, .bags = bags, .to_bags = bags};
     dlrm_lookup_args sorted = {.shard = r->gathers ? s : &r->sums, .B = samples, .bags = bags, .slot = stage};
@@ -143,13 +147,13 @@ void dlrm_replicated_lookup(dlrm_backend *be, dlrm_replicated *r, int stage)
     be->ops->lookup(be, &a);
 }
 
-dlrm_vector_slot dlrm_replicated_slot(const dlrm_replicated *r, int i)
+dlrm_vector_slot dlrm_replicated_slot(const dlrm_replicated *r, int i, int vector)
 {
-    const dlrm_shard *s = &r->tables.shard;
-    const int64_t bytes = (int64_t)r->value_bytes, column = r->gathers ? s->inputs[i].column : r->sums.inputs[i].column;
-    const int64_t row = r->gathers ? r->begin : 0;
-    return (dlrm_vector_slot){.data = (char *)r->pooled + s->inputs[i].column * bytes, .stride = s->width,
-                              .width = s->tables[s->inputs[i].table].dim,
+    const dlrm_shard *s = &r->tables.shard, *gradients = r->gathers ? s : &r->sums;
+    const dlrm_shard_input *in = &s->inputs[i];
+    const int64_t bytes = (int64_t)r->value_bytes, row = r->gathers ? r->begin : 0, dim = s->tables[in->table].dim;
+    const int64_t column = gradients->inputs[i].column + vector * (int64_t)gradients->tables[in->table].dim;
+    return (dlrm_vector_slot){.data = (char *)r->pooled + (in->column + vector * dim) * bytes, .stride = s->width, .width = (int)dim,
                               .grad = (char *)r->d_pooled + (row * r->d_width + column) * bytes, .grad_stride = r->d_width};
 }
 

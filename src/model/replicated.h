@@ -37,8 +37,8 @@ void dlrm_replicated_feed(dlrm_backend *be, dlrm_replicated *r, int stage, const
 /* sample_at: [ranks+1] first sample of each rank. */
 void dlrm_replicated_begin(dlrm_replicated *r, const int64_t *sample_at, int rank, int ranks);
 void dlrm_replicated_lookup(dlrm_backend *be, dlrm_replicated *r, int stage);
-/* Where an input's vectors lie, and their gradients go; i: number of a shard input. */
-dlrm_vector_slot dlrm_replicated_slot(const dlrm_replicated *r, int i);
+/* Where a vector of an input lies, and its gradients go; i: number of a shard input. */
+dlrm_vector_slot dlrm_replicated_slot(const dlrm_replicated *r, int i, int vector);
 /* Of the own samples: [own, d_width]. */
 const void *dlrm_replicated_gradients(const dlrm_replicated *r);
 /* After the vectors' gradients are there. range: of the exchange, for n_values. */

@@ -40,13 +40,14 @@ static void open_part(dlrm_tables *t, int i)
 {
     const dlrm_vector_part *part = &t->place->parts[i];
     const dlrm_input *in = &t->spec->inputs[part->input];
-    const bool by_rows = t->place->slices[part->slice].row_step > 1, apart = part->position != DLRM_WHOLE_BAG;
+    const bool by_rows = t->place->slices[part->slice].row_step > 1;
     int table = 0;
     while (t->slice[table] != part->slice) table++;
     t->part[t->shard.n_inputs] = i;
     t->shard.inputs[t->shard.n_inputs++] =
-        (dlrm_shard_input){.table = table, .hotness = apart ? 1 : in->hotness, .variable = in->variable || by_rows,
-                           .mean = in->combiner == DLRM_MEAN, .partial = by_rows, .undivided = apart, .column = part->column};
+        (dlrm_shard_input){.table = table, .hotness = in->hotness / part->vectors, .vectors = part->vectors,
+                           .variable = in->variable || by_rows, .mean = in->combiner == DLRM_MEAN, .partial = by_rows,
+                           .undivided = part->vectors > 1, .column = part->column};
 }
 
 /* Lays the room for bags that are picked out out, or measures it (`at` NULL). */
@@ -60,10 +61,10 @@ static int64_t lay_out_room(dlrm_tables *t, const dlrm_model_spec *spec, const d
         if (place->slices[part->slice].owner != owner) continue;
         const int number = k++;
         if (place->slices[part->slice].row_step == 1) continue;
-        const int64_t ids = max_batch * (part->position == DLRM_WHOLE_BAG ? in->hotness : 1);
+        const int64_t ids = max_batch * in->hotness;
         for (int stage = 0; stage < DLRM_STAGES; stage++) {
             if (at) t->offsets[stage][number] = (int64_t *)(at + used);
-            used += (max_batch + 1) * (int64_t)sizeof(int64_t);
+            used += (max_batch * part->vectors + 1) * (int64_t)sizeof(int64_t);
             if (at) t->ids[stage][number] = (uint32_t *)(at + used);
             used += (ids + 1) / 2 * 2 * (int64_t)sizeof(uint32_t);
         }
@@ -179,25 +180,24 @@ int64_t dlrm_tables_bytes(const dlrm_tables *t)
     return elements * (int64_t)dlrm_dtype_bytes(t->shard.dtype);
 }
 
-/* Of each bag (or its id at one position) the ids that are rows of the slice. */
-static int64_t pick_out(const dlrm_slice *s, const dlrm_input *in, int position, const dlrm_ids *from, uint32_t *ids, int64_t *offsets)
+/* Of each bag the ids that are rows of the slice; with several vectors, each id's in a bag of its own. */
+static int64_t pick_out(const dlrm_slice *s, const dlrm_input *in, int vectors, const dlrm_ids *from, uint32_t *ids, int64_t *offsets)
 {
     const uint32_t first = (uint32_t)s->first_row, step = (uint32_t)s->row_step;
     int64_t n = 0;
     for (int64_t sample = 0; sample < from->samples; sample++) {
         int64_t at = from->offsets ? from->offsets[sample] : sample * in->hotness;
-        int64_t end = from->offsets ? from->offsets[sample + 1] : at + in->hotness;
-        offsets[sample] = n;
-        if (position != DLRM_WHOLE_BAG) {
-            at += position;
-            end = at < end ? at + 1 : at;
-        }
-        for (; at < end; at++) {
-            const uint32_t row = from->ids[at] / step;
-            if (from->ids[at] - row * step == first) ids[n++] = row;
+        const int64_t end = from->offsets ? from->offsets[sample + 1] : at + in->hotness;
+        for (int k = 0; k < vectors; k++) {
+            const int64_t stop = vectors > 1 && at < end ? at + 1 : end;
+            offsets[sample * vectors + k] = n;
+            for (; at < stop; at++) {
+                const uint32_t row = from->ids[at] / step;
+                if (from->ids[at] - row * step == first) ids[n++] = row;
+            }
         }
     }
-    offsets[from->samples] = n;
+    offsets[from->samples * vectors] = n;
     return n;
 }
 
@@ -210,7 +210,7 @@ void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs)
         dlrm_bags *to = &t->bags[stage][i];
         *to = (dlrm_bags){.ids = from->ids, .offsets = from->offsets, .count = from->count};
         if (!t->ids[stage][i]) continue;
-        to->count = pick_out(&t->place->slices[part->slice], in, part->position, from, t->ids[stage][i], t->offsets[stage][i]);
+        to->count = pick_out(&t->place->slices[part->slice], in, part->vectors, from, t->ids[stage][i], t->offsets[stage][i]);
         to->ids = t->ids[stage][i];
         to->offsets = t->offsets[stage][i];
         if (in->combiner == DLRM_MEAN) to->whole = in->variable ? from->offsets : t->whole[i];

@@ -110,11 +110,13 @@ static dlrm_status make_placement(dlrm_session *s)
                                       .shared_bytes = dlrm_optimizer_rowwise(opt) ? (int)sizeof(dlrm_squares) : 0}};
     dlrm_device_rates(cfg, &a.work);
     TRY(dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place));
-    for (int i = 0; i < s->place.n_parts; i++)
-        if (s->place.parts[i].position != DLRM_WHOLE_BAG && dlrm_config_exchange_dtype(cfg) != DLRM_FP32)
+    for (int i = 0; i < s->place.n_parts && dlrm_config_exchange_dtype(cfg) != DLRM_FP32; i++) {
+        const dlrm_input *in = &s->spec.inputs[s->place.parts[i].input];
+        if (s->place.parts[i].vectors > dlrm_input_vectors(in)) /* that are to be added */
             return dlrm_config_fail(cfg, "parallel.row_slice_threshold", "with train.deterministic and several ids a sample the rows of table %s "
                                     "travel as they are, which needs train.exchange_dtype: fp32, found %s",
-                                    s->spec.tables[s->spec.inputs[s->place.parts[i].input].table].name, dlrm_dtype_text(dlrm_config_exchange_dtype(cfg)));
+                                    s->spec.tables[in->table].name, dlrm_dtype_text(dlrm_config_exchange_dtype(cfg)));
+    }
     return DLRM_OK;
 }
 
@@ -204,7 +206,11 @@ static int widest(const dlrm_model_spec *spec)
 static int widest_vector(const dlrm_model_spec *spec)
 {
     int w = spec->bottom_width;
-    for (int t = 0; t < spec->n_tables; t++) w = spec->tables[t].dim > w ? spec->tables[t].dim : w;
+    for (int j = 0; j < spec->n_inputs; j++) {
+        const int side_by_side = spec->interaction == DLRM_DOT ? 1 : dlrm_input_vectors(&spec->inputs[j]);
+        const int width = side_by_side * spec->tables[spec->inputs[j].table].dim;
+        w = width > w ? width : w;
+    }
     return w;
 }
 
@@ -214,7 +220,7 @@ static dlrm_status open_model(dlrm_session *s)
     const int64_t max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch;
     dlrm_backend_args args = {.threads = s->threads, .pinned = cfg->train.deterministic, .max_width = widest(&s->spec),
                               .max_leaves = cfg->train.deterministic ? (int)cfg->train.deterministic_chunks : 1,
-                              .max_slots = 1 + s->place.n_parts, .max_vector = widest_vector(&s->spec),
+                              .max_slots = 1 + s->place.n_vectors, .max_vector = widest_vector(&s->spec),
                               .precision = cfg->train.precision, .device = s->device, .max_batch = max_batch,
                               .dense_features = s->spec.dense_features, .seed = (uint64_t)cfg->train.seed};
     TRY(dlrm_device_open(&args, &s->be));

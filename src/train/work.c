@@ -84,7 +84,7 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
     }
     for (int i = 0; i < s->place.n_parts; i++)
         if (s->place.slices[s->place.parts[i].slice].owner == rank)
-            ids += s->place.parts[i].position == DLRM_WHOLE_BAG ? m->inputs[s->place.parts[i].input].hotness : 1;
+            ids += m->inputs[s->place.parts[i].input].hotness;
     vectors += 2 * own * dlrm_embedding_joined_width(m, &s->place);
     const int64_t squares = 2 * B * dlrm_shared_rows_places(m, &s->place, &s->cfg.optimizer.embedding, rank) * (int64_t)sizeof(dlrm_squares);
     return squares + floats * 4 + vectors * exchange_bytes(s) + B * ids * 2 * 8 + dlrm_tables_room(m, &s->place, rank, B) +

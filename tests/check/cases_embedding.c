@@ -22,6 +22,9 @@ typedef enum ids {
     FEW
 } ids; /* HOT_ROW: all the same; EDGES: first and last; FEW: of 3 rows */
 
+/* APART: each id of a bag is a vector of its own; MEAN_APART: a part of a mean, which is not divided. */
+typedef enum pooling { SUM, MEAN, APART, MEAN_APART } pooling;
+
 typedef struct embedding_case {
     int64_t B, max_batch;
     int n_tables, n_inputs;
@@ -30,8 +33,9 @@ typedef struct embedding_case {
         int dim;
     } tables[MOST_TABLES];
     struct {
-        int table, hotness;
-        bool variable, mean;
+        int table, hotness; /* of all a sample's vectors */
+        bool variable;
+        pooling pooling;
     } inputs[MOST_INPUTS];
     ids data;
     const char *why;
@@ -39,15 +43,15 @@ typedef struct embedding_case {
 } embedding_case;
 
 static const embedding_case cases[] = {
-    {1, 1, 1, 1, {{1, 1}}, {{0, 1, false, false}}, UNIFORM, "smallest", false},
-    {1, 64, 1, 1, {{1, 16}}, {{0, 3, true, true}}, UNIFORM, "one row; batch 1 in room for 64", false},
-    {7, 7, 1, 1, {{100, 17}}, {{0, 1, false, false}}, UNIFORM, "odd width: the scalar tail", false},
+    {1, 1, 1, 1, {{1, 1}}, {{0, 1, false, SUM}}, UNIFORM, "smallest", false},
+    {1, 64, 1, 1, {{1, 16}}, {{0, 3, true, MEAN}}, UNIFORM, "one row; batch 1 in room for 64", false},
+    {7, 7, 1, 1, {{100, 17}}, {{0, 1, false, SUM}}, UNIFORM, "odd width: the scalar tail", false},
     {5,
      9,
      2,
      3,
      {{9, 3}, {4, 8}},
-     {{0, 2, false, false}, {1, 1, false, true}, {0, 4, true, false}},
+     {{0, 2, false, SUM}, {1, 1, false, MEAN}, {0, 4, true, SUM}},
      UNIFORM,
      "a shared table", false},
     {40,
@@ -55,16 +59,16 @@ static const embedding_case cases[] = {
      3,
      4,
      {{50, 4}, {1000, 64}, {3, 1}},
-     {{0, 6, true, true}, {1, 10, true, false}, {2, 3, false, true}, {1, 5, true, true}},
+     {{0, 6, true, MEAN}, {1, 10, true, SUM}, {2, 3, false, MEAN}, {1, 5, true, MEAN}},
      UNIFORM,
      "empty bags, means, widths", false},
-    {0, 4, 1, 1, {{10, 8}}, {{0, 2, false, false}}, UNIFORM, "no sample", false},
+    {0, 4, 1, 1, {{10, 8}}, {{0, 2, false, SUM}}, UNIFORM, "no sample", false},
     {64,
      64,
      1,
      1,
      {{10, 16}},
-     {{0, 8, true, false}},
+     {{0, 8, true, SUM}},
      HOT_ROW,
      "all bags hit one row; sums of more than a block of 256", false},
     {512,
@@ -72,38 +76,56 @@ static const embedding_case cases[] = {
      1,
      2,
      {{30, 8}},
-     {{0, 5, false, false}, {0, 3, true, true}},
+     {{0, 5, false, SUM}, {0, 3, true, MEAN}},
      HOT_ROW,
      "one row through several pieces of 2048", false},
-    {300, 300, 2, 2, {{20, 128}, {7, 36}}, {{0, 10, false, true}, {1, 9, true, false}}, FEW, "three rows, long runs", false},
+    {300, 300, 2, 2, {{20, 128}, {7, 36}}, {{0, 10, false, MEAN}, {1, 9, true, SUM}}, FEW, "three rows, long runs", false},
     {270,
      300,
      2,
      3,
      {{2000, 128}, {31, 36}},
-     {{0, 100, false, false}, {1, 1, false, true}, {1, 27, true, true}},
+     {{0, 100, false, SUM}, {1, 1, false, MEAN}, {1, 27, true, MEAN}},
      UNIFORM,
      "bags of very different lengths", false},
-    {2048, 2048, 1, 1, {{5000, 4}}, {{0, 1, false, false}}, UNIFORM, "exactly one piece", false},
-    {2049, 3000, 1, 1, {{300, 5}}, {{0, 1, false, false}}, UNIFORM, "one pair more than a piece; runs across its end", false},
-    {100, 128, 1, 1, {{(1 << 17) + 1, 1}}, {{0, 4, false, false}}, EDGES, "first and last row of many", false},
+    {2048, 2048, 1, 1, {{5000, 4}}, {{0, 1, false, SUM}}, UNIFORM, "exactly one piece", false},
+    {2049, 3000, 1, 1, {{300, 5}}, {{0, 1, false, SUM}}, UNIFORM, "one pair more than a piece; runs across its end", false},
+    {100, 128, 1, 1, {{(1 << 17) + 1, 1}}, {{0, 4, false, SUM}}, EDGES, "first and last row of many", false},
     {33,
      33,
      5,
      5,
      {{12, 4}, {1, 16}, {40000, 2}, {2, 4}, {129, 12}},
-     {{4, 1, false, false}, {3, 1, false, false}, {2, 1, false, false}, {1, 1, false, false}, {0, 1, false, false}},
+     {{4, 1, false, SUM}, {3, 1, false, SUM}, {2, 1, false, SUM}, {1, 1, false, SUM}, {0, 1, false, SUM}},
      UNIFORM,
      "inputs not in the order of the tables", false},
-    {16, 16, 2, 1, {{5, 4}, {6, 4}}, {{1, 2, true, false}}, UNIFORM, "a table without inputs", false},
+    {16, 16, 2, 1, {{5, 4}, {6, 4}}, {{1, 2, true, SUM}}, UNIFORM, "a table without inputs", false},
     {40,
      64,
      3,
      4,
      {{50, 4}, {1000, 64}, {3, 3}},
-     {{0, 6, true, true}, {1, 10, true, false}, {2, 3, true, true}, {1, 1, true, true}},
+     {{0, 6, true, MEAN}, {1, 10, true, SUM}, {2, 3, true, MEAN}, {1, 1, true, MEAN}},
      UNIFORM,
      "parts of bags",
+     true},
+    {40,
+     64,
+     2,
+     4,
+     {{50, 4}, {300, 17}},
+     {{0, 3, false, APART}, {1, 5, false, APART}, {0, 2, false, SUM}, {1, 1, false, APART}},
+     UNIFORM,
+     "unpooled", false},
+    {130, 130, 1, 2, {{20, 64}}, {{0, 10, false, APART}, {0, 100, false, APART}}, FEW, "unpooled, long runs", false},
+    {45,
+     64,
+     3,
+     4,
+     {{50, 4}, {1000, 64}, {3, 3}},
+     {{0, 6, true, MEAN_APART}, {1, 10, true, APART}, {2, 3, true, MEAN}, {1, 2, true, APART}},
+     UNIFORM,
+     "parts of bags, each id apart",
      true},
 };
 enum { SHAPES = sizeof cases / sizeof *cases };
@@ -158,7 +180,7 @@ static void *take(arena *a, int64_t n, size_t size)
 static void arena_open(harness *h, const embedding_case *c, int batches, arena *a)
 {
     size_t bytes = 4096 + (size_t)c->B * (DENSE + 1) * sizeof(float);
-    for (int j = 0; j < c->n_inputs; j++) bytes += (size_t)((c->B + 1) * (c->inputs[j].hotness + 2)) * sizeof(int64_t) + 192;
+    for (int j = 0; j < c->n_inputs; j++) bytes += (size_t)((c->B + 1) * (2 * c->inputs[j].hotness + 2)) * sizeof(int64_t) + 192;
     *a = (arena){.bytes = bytes * (size_t)batches};
     a->block = h_host(h, (int64_t)a->bytes, 1);
     if (h_backend(h)->ops->pin(h_backend(h), a->block, a->bytes) != DLRM_OK) h_fail(h, "pin: %s", dlrm_error_message());
@@ -172,22 +194,33 @@ typedef struct batch {
     dlrm_bags bags[MOST_INPUTS], on[MOST_INPUTS];
 } batch;
 
+static int vectors_of(const embedding_case *c, int j)
+{
+    return c->inputs[j].pooling < APART ? 1 : c->inputs[j].hotness;
+}
+
+static bool is_mean(const embedding_case *c, int j)
+{
+    return c->inputs[j].pooling == MEAN || c->inputs[j].pooling == MEAN_APART;
+}
+
 /* Variable bags have 0 to hotness ids. */
 static dlrm_bags make_bags(harness *h, const embedding_case *c, int j, arena *a)
 {
-    const int64_t hotness = c->inputs[j].hotness, rows = c->tables[c->inputs[j].table].rows;
-    int64_t *offsets = take(a, c->B + 1, sizeof *offsets);
-    uint32_t *list = take(a, c->B * hotness, sizeof *list);
+    const int64_t vectors = vectors_of(c, j), n_bags = c->B * vectors, hotness = c->inputs[j].hotness / vectors;
+    int64_t *offsets = take(a, n_bags + 1, sizeof *offsets);
+    uint32_t *list = take(a, n_bags * hotness, sizeof *list);
     offsets[0] = 0;
-    for (int64_t s = 0; s < c->B; s++) {
-        offsets[s + 1] = offsets[s] + (c->inputs[j].variable ? h_integer(h, hotness + 1) : hotness);
-        for (int64_t i = offsets[s]; i < offsets[s + 1]; i++) list[i] = (uint32_t)draw_id(h, c->data, rows);
+    for (int64_t n = 0; n < n_bags; n++) {
+        offsets[n + 1] = offsets[n] + (c->inputs[j].variable ? h_integer(h, hotness + 1) : hotness);
+        for (int64_t i = offsets[n]; i < offsets[n + 1]; i++) list[i] = (uint32_t)draw_id(h, c->data, c->tables[c->inputs[j].table].rows);
     }
-    dlrm_bags bags = {.ids = list, .offsets = c->inputs[j].variable ? offsets : NULL, .count = offsets[c->B]};
-    if (c->partial && c->inputs[j].mean) {
+    dlrm_bags bags = {.ids = list, .offsets = c->inputs[j].variable ? offsets : NULL, .count = offsets[n_bags]};
+    if (c->partial && is_mean(c, j)) {
         int64_t *whole = take(a, c->B + 1, sizeof *whole);
         whole[0] = 0;
-        for (int64_t s = 0; s < c->B; s++) whole[s + 1] = whole[s] + offsets[s + 1] - offsets[s] + h_integer(h, 3);
+        for (int64_t s = 0; s < c->B; s++)
+            whole[s + 1] = whole[s] + offsets[(s + 1) * vectors] - offsets[s * vectors] + h_integer(h, 3);
         bags.whole = whole;
     }
     return bags;
@@ -232,9 +265,10 @@ static void keep_copy(harness *h, const embedding_case *c, batch *x, double **de
     for (int j = 0; j < c->n_inputs; j++) {
         const dlrm_bags from = x->bags[j];
         uint32_t *list = h_host(h, from.count, sizeof *list);
-        int64_t *offsets = from.offsets ? h_host(h, c->B + 1, sizeof *offsets) : NULL;
+        const int64_t n_bags = c->B * vectors_of(c, j);
+        int64_t *offsets = from.offsets ? h_host(h, n_bags + 1, sizeof *offsets) : NULL;
         if (from.count) memcpy(list, from.ids, (size_t)from.count * sizeof *list);
-        if (offsets) memcpy(offsets, from.offsets, (size_t)(c->B + 1) * sizeof *offsets);
+        if (offsets) memcpy(offsets, from.offsets, (size_t)(n_bags + 1) * sizeof *offsets);
         int64_t *whole = from.whole ? h_host(h, c->B + 1, sizeof *whole) : NULL;
         if (whole) memcpy(whole, from.whole, (size_t)(c->B + 1) * sizeof *whole);
         x->bags[j] = (dlrm_bags){.ids = list, .offsets = offsets, .count = from.count, .whole = whole};
@@ -273,13 +307,14 @@ static void make_shard(harness *h, const embedding_case *c, const dlrm_rule *rul
     }
     for (int j = 0; j < c->n_inputs; j++) {
         shard->inputs[j] = (dlrm_shard_input){.table = c->inputs[j].table,
-                                              .hotness = c->inputs[j].hotness,
+                                              .hotness = c->inputs[j].hotness / vectors_of(c, j),
+                                              .vectors = vectors_of(c, j),
                                               .variable = c->inputs[j].variable,
-                                              .mean = c->inputs[j].mean,
+                                              .mean = is_mean(c, j),
                                               .partial = c->partial,
-                                              .undivided = c->partial && j % 2 == 0,
+                                              .undivided = vectors_of(c, j) > 1 || (c->partial && j % 2 == 0),
                                               .column = (int)shard->width};
-        shard->width += c->tables[c->inputs[j].table].dim;
+        shard->width += (int64_t)vectors_of(c, j) * c->tables[c->inputs[j].table].dim;
     }
 }
 

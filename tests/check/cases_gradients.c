@@ -165,13 +165,13 @@ static int check_loss(void)
     return compare("loss", loss, p, 4, g);
 }
 
-/* --- lookup: p = two tables, one shared by a mean and a sum --- */
+/* --- lookup: p = two tables, one shared by a mean and two vectors of unpooled ids --- */
 
-enum { ROWS0 = 6, DIM0 = 3, ROWS1 = 4, DIM1 = 2, BAGS = 4, WIDTH = 2 * DIM0 + DIM1 };
+enum { ROWS0 = 6, DIM0 = 3, ROWS1 = 4, DIM1 = 2, BAGS = 4, WIDTH = 3 * DIM0 + DIM1 };
 static dlrm_table_shard tables[] = {{.rows = ROWS0, .dim = DIM0}, {.rows = ROWS1, .dim = DIM1}};
-static dlrm_shard_input inputs[] = {{.table = 0, .hotness = 2, .column = 0},
-                                    {.table = 1, .hotness = 1, .column = DIM0},
-                                    {.table = 0, .hotness = 3, .variable = true, .mean = true, .column = DIM0 + DIM1}};
+static dlrm_shard_input inputs[] = {{.table = 0, .hotness = 1, .vectors = 2, .column = 0},
+                                    {.table = 1, .hotness = 1, .vectors = 1, .column = 2 * DIM0},
+                                    {.table = 0, .hotness = 3, .vectors = 1, .variable = true, .mean = true, .column = 2 * DIM0 + DIM1}};
 static const dlrm_shard shard = {.n_tables = 2, .n_inputs = 3, .tables = tables, .inputs = inputs, .width = WIDTH};
 static const uint32_t ids0[] = {0, 0, 5, 1, 2, 0, 1, 1}, ids1[] = {3, 0, 3, 1}, ids2[] = {0, 1, 1, 4, 0};
 static const int64_t offsets2[] = {0, 3, 3, 4, 5};

@@ -78,7 +78,7 @@ static void check_feed(harness *h)
     int64_t offsets[] = {0, 2, 2, 4}, back[4];
     dlrm_table_shard table = {
         .weight = h_inout(h, "table", h_draw(h, ROWS * DIM, SIGNED), ROWS * DIM), .rows = ROWS, .dim = DIM};
-    dlrm_shard_input inputs[] = {{.hotness = 1}, {.hotness = 2, .variable = true, .column = DIM}};
+    dlrm_shard_input inputs[] = {{.hotness = 1, .vectors = 1}, {.hotness = 2, .vectors = 1, .variable = true, .column = DIM}};
     dlrm_shard shard = {
         .n_tables = 1, .n_inputs = 2, .tables = &table, .inputs = inputs, .width = 2 * DIM, .max_batch = B};
     const dlrm_bags bags[] = {{.ids = ids, .count = 3}, {.ids = bag_ids, .offsets = offsets, .count = 4}};

@@ -31,7 +31,7 @@ static void make_model(harness *h, model *m, float **table, float **w, float **g
     *d_pooled = h_draw_act(h, B * DIM, SIGNED);
     *logits = h_draw(h, B, SIGNED);
     m->table = (dlrm_table_shard){.weight = h_inout(h, "table", *table, ROWS * DIM), .rows = ROWS, .dim = DIM};
-    m->input = (dlrm_shard_input){.hotness = HOTNESS};
+    m->input = (dlrm_shard_input){.hotness = HOTNESS, .vectors = 1};
     m->shard = (dlrm_shard){.n_tables = 1, .n_inputs = 1, .tables = &m->table, .inputs = &m->input, .width = DIM, .max_batch = B,
                              .wire = be->act};
     m->to_dense = h_act_output(h, "dense", B, H_DENSE);

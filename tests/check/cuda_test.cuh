@@ -171,16 +171,18 @@ struct test_shard {
         t.row_elements = dim;
         tables.push_back(t);
     }
-    void add_input(int table, int hotness, bool variable, bool mean)
+    /* vectors: bags of a sample */
+    void add_input(int table, int hotness, bool variable, bool mean, int vectors = 1)
     {
         dlrm_cuda_input in = {};
         in.table = table;
         in.hotness = hotness;
+        in.vectors = vectors;
         in.column = (int32_t)width;
         in.variable = variable;
         in.mean = mean;
         inputs.push_back(in);
-        width += tables[(size_t)table].dim;
+        width += (int64_t)vectors * tables[(size_t)table].dim;
     }
     /* The tables' weights are there; makes everything else. */
     void open(dlrm_dtype type, int64_t max_batch)

@@ -122,11 +122,12 @@ void ref_interact_backward(dlrm_interaction kind, int pool_stride, bool slot0_is
         }
 }
 
-/* Bag of sample s. */
-static window bag(const dlrm_shard_input *in, const dlrm_bags *bags, int64_t s)
+/* Ids of vector k of sample s. */
+static window bag(const dlrm_shard_input *in, const dlrm_bags *bags, int64_t s, int k)
 {
-    if (bags->offsets) return (window){bags->offsets[s], bags->offsets[s + 1]};
-    return (window){s * in->hotness, (s + 1) * in->hotness};
+    const int64_t n = s * in->vectors + k;
+    if (bags->offsets) return (window){bags->offsets[n], bags->offsets[n + 1]};
+    return (window){n * in->hotness, (n + 1) * in->hotness};
 }
 
 /* What a mean divides by. */
@@ -142,19 +143,17 @@ void ref_lookup(const dlrm_shard *shard, const double *const *weight, int64_t B,
         for (int j = 0; j < shard->n_inputs; j++) {
             const dlrm_shard_input *in = &shard->inputs[j];
             const int dim = shard->tables[in->table].dim;
-            window k = bag(in, &bags[j], s);
-            int64_t n = k.end - k.begin;
-            for (int d = 0; d < dim; d++) {
+            for (int e = 0; e < in->vectors * dim; e++) {
+                const window k = bag(in, &bags[j], s, e / dim);
+                const int64_t n = k.end - k.begin, at = s * shard->width + in->column + e;
                 double sum = 0, magnitude = 0, by = in->mean && !in->undivided && n > 0 ? (double)divisor(&bags[j], s, k) : 1;
                 for (int64_t i = k.begin; i < k.end; i++) {
-                    double v = weight[in->table][(int64_t)bags[j].ids[i] * dim + d] / by;
+                    double v = weight[in->table][(int64_t)bags[j].ids[i] * dim + e % dim] / by;
                     sum += v;
                     magnitude += fabs(v);
                 }
-                pooled[s * shard->width + in->column + d] = sum;
-                if (tol)
-                    tol[s * shard->width + in->column + d] =
-                        n <= 1 && by == 1 ? 0 : ref_bound(n + (in->mean ? 2 : 0), 0, magnitude, sum);
+                pooled[at] = sum;
+                if (tol) tol[at] = n <= 1 && by == 1 ? 0 : ref_bound(n + (in->mean ? 2 : 0), 0, magnitude, sum);
             }
         }
 }
@@ -166,16 +165,17 @@ void ref_table_gradient(const dlrm_shard *shard, int t, int64_t B, const dlrm_ba
     for (int64_t s = 0; s < B; s++)
         for (int j = 0; j < shard->n_inputs; j++) {
             const dlrm_shard_input *in = &shard->inputs[j];
-            if (in->table != t) continue;
-            window k = bag(in, &bags[j], s);
-            double by = in->mean ? (double)divisor(&bags[j], s, k) : 1;
-            for (int64_t i = k.begin; i < k.end; i++) {
-                int64_t row = bags[j].ids[i];
-                touched[row]++;
-                for (int d = 0; d < dim; d++) {
-                    double term = d_pooled[s * shard->width + in->column + d] / by;
-                    g[row * dim + d] += term;
-                    if (error) error[row * dim + d] += fabs(term); /* the magnitude, for now */
+            for (int v = 0; in->table == t && v < in->vectors; v++) {
+                const window k = bag(in, &bags[j], s, v);
+                const double by = in->mean ? (double)divisor(&bags[j], s, k) : 1;
+                for (int64_t i = k.begin; i < k.end; i++) {
+                    int64_t row = bags[j].ids[i];
+                    touched[row]++;
+                    for (int d = 0; d < dim; d++) {
+                        double term = d_pooled[s * shard->width + in->column + v * dim + d] / by;
+                        g[row * dim + d] += term;
+                        if (error) error[row * dim + d] += fabs(term); /* the magnitude, for now */
+                    }
                 }
             }
         }

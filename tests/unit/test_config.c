@@ -248,7 +248,7 @@ static void test_refused_overrides(void **state)
         {"model.tables.0.rows=0", "model.tables.0.rows: found \"0\", expected an integer from 1 to 4294967295"},
         {"model.tables.1.count=1e9",
          "model.tables.1.count: found \"1e9\", expected an integer from 1 to 1048576, or null"},
-        {"model.tables.0.combiner=max", "model.tables.0.combiner: found \"max\", expected one of sum, mean"},
+        {"model.tables.0.combiner=max", "model.tables.0.combiner: found \"max\", expected one of sum, mean, none"},
         {"model.tables.0.hotness=0",
          "model.tables.0.hotness: found \"0\", expected an integer from 1 to 1048576, a list of "
          "such, or {max: such an integer}, or null"},

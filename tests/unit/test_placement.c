@@ -30,7 +30,7 @@ static void check_sound(const shapes *m, const dlrm_placement *p)
 {
     static bool row[1 << 12];
     int64_t elements[MOST] = {0}, width[MOST] = {0}, replicated = 0, replicated_width = 0;
-    int tables[MOST] = {0}, inputs[MOST] = {0};
+    int tables[MOST] = {0}, inputs[MOST] = {0}, vectors = 0;
     for (int t = 0; t < m->spec.n_tables; t++) {
         int64_t sum = 0;
         int column = 0;
@@ -67,7 +67,8 @@ static void check_sound(const shapes *m, const dlrm_placement *p)
         const dlrm_slice *s = &p->slices[p->parts[i].slice];
         int64_t *at = s->owner == DLRM_EVERY_RANK ? &replicated_width : &width[s->owner];
         assert_int_equal(p->parts[i].column, *at);
-        *at += s->columns;
+        *at += (int64_t)p->parts[i].vectors * s->columns;
+        vectors += p->parts[i].vectors;
         if (s->owner >= 0) inputs[s->owner]++;
     }
     for (int j = 0; j < m->spec.n_inputs; j++)
@@ -81,6 +82,7 @@ static void check_sound(const shapes *m, const dlrm_placement *p)
         assert_int_equal(tables[r], p->tables[r]);
         assert_int_equal(inputs[r], p->inputs[r]);
     }
+    assert_int_equal(vectors, p->n_vectors);
     assert_int_equal(replicated, p->replicated_elements);
     assert_int_equal(replicated_width, p->replicated_width);
 }
@@ -261,13 +263,42 @@ static void test_rows(void **state)
     assert_int_equal(p.slices[0].owner, DLRM_EVERY_RANK);
     assert_int_equal(p.slices[1].row_step, 2);
     dlrm_placement_clear(&p);
-    m.inputs[1].hotness = 5; /* unpooled: each position of a bag apart */
+    m.inputs[1].hotness = 5; /* each id of a bag apart */
     args.unpooled = true;
     place(&m, &args, 2, &p);
-    assert_int_equal(p.first_part[2] - p.first_part[1], 10);
-    assert_int_equal(p.parts[p.first_part[1] + 3].position, 1);
+    assert_int_equal(p.first_part[2] - p.first_part[1], 2);
+    assert_int_equal(p.parts[p.first_part[1] + 1].vectors, 5);
     assert_int_equal(p.width[0], 1000);
     dlrm_placement_clear(&p);
+}
+
+/* Each slice gives an unpooled input a vector for each id, wherever the table lies; others of the table one. */
+static void test_unpooled(void **state)
+{
+    (void)state;
+    shapes m;
+    dlrm_placement p;
+    make(&m, 3, (const int64_t[][2]){{5, 16}, {40, 16}, {100, 16}});
+    for (int j = 0; j < 3; j++) {
+        m.inputs[j].hotness = 3 + j;
+        m.inputs[j].combiner = DLRM_UNPOOLED;
+    }
+    m.inputs[3] = (dlrm_input){.table = 1, .hotness = 7};
+    m.spec.n_inputs = 4;
+    dlrm_placement_args args = plain;
+    args.data_parallel = 80;
+    args.row_slice = 1600;
+    args.column_slice = 320;
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        args.unpooled = deterministic;
+        place(&m, &args, 2, &p); /* replicated; two column slices; two row slices */
+        assert_int_equal(p.replicated_width, 3 * 16);
+        for (int r = 0; r < 2; r++) assert_int_equal(p.width[r], 4 * 8 + 5 * 16 + 8);
+        assert_int_equal(p.parts[p.first_part[1]].vectors, 4);
+        assert_int_equal(p.parts[p.first_part[3]].vectors, 1);
+        assert_int_equal(p.n_vectors, 3 + 2 * 4 + 2 * 5 + 2);
+        dlrm_placement_clear(&p);
+    }
 }
 
 int main(void)
@@ -279,6 +310,7 @@ int main(void)
         cmocka_unit_test_teardown(test_slices_meet, no_blocks_left),
         cmocka_unit_test_teardown(test_halving, no_blocks_left),
         cmocka_unit_test_teardown(test_rows, no_blocks_left),
+        cmocka_unit_test_teardown(test_unpooled, no_blocks_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -254,6 +254,29 @@ static void test_against_data(void **state)
         "good.yaml:3:19: model.dense_features: found 13, but d/feature_spec.yaml has 12 numerical features");
 }
 
+/* A variable number of vectors has no width. */
+static void test_unpooled(void **state)
+{
+    (void)state;
+    dlrm_model_spec s;
+    dlrm_feature_spec data = data_of(13, 3, (feature[]){{"a", 1000, 0}, {"b", 99, 3}, {"c", 100, -4}});
+    assert_taken(resolve("data={format: split_binary, path: d}\nmodel.features=[C1, {table: t1, combiner: none}, t2]", &data, &s));
+    assert_input(&s, 1, "b", 1, 3, false, DLRM_UNPOOLED);
+    assert_int_equal(dlrm_input_vectors(&s.inputs[1]), 3);
+    assert_int_equal(dlrm_input_vectors(&s.inputs[2]), 1);
+    dlrm_model_spec_clear(&s);
+    assert_refused_model("data={format: split_binary, path: d}\nmodel.tables.1.combiner=none", &data,
+                         "command line: model.tables.1.combiner: found none, but feature c has a variable number of ids, up to 4; "
+                         "expected sum or mean, or a fixed hotness");
+    assert_refused_model("data={format: split_binary, path: d}\nmodel.tables=from_dataset\n"
+                         "model.features=[a, b, {table: c, combiner: none}]", &data,
+                         "command line: model.features.2.combiner: found none, but feature c has a variable number of ids, up to 4; "
+                         "expected sum or mean, or a fixed hotness");
+    assert_refused_model("model.tables=[{rows: 5, hotness: {max: 9}, combiner: none}]", NULL,
+                         "command line: model.tables.0.combiner: found none, but feature t0 has a variable number of ids, up to 9; "
+                         "expected sum or mean, or a fixed hotness");
+}
+
 static void check_width(const char *overrides, int bottom, int vectors, int width, int64_t mlp)
 {
     dlrm_model_spec s;
@@ -285,6 +308,16 @@ static void test_widths(void **state)
         "model.interaction=pool\nmodel.pool_stride=100\nmodel.bottom_mlp=[]\nmodel.dense_features=0\nmodel.top_mlp=[]",
         0, 48, 1, 0);
     check_width("model.tables=[{rows: 5, count: 26}]", 16, 26 * 16, 16 + 351, bottom + 32 * 368 + 33);
+
+    /* unpooled: as so many features of one id */
+    static const char two[] = "model.tables=[{rows: 5, hotness: [1, 3], combiner: none}]";
+    char unpooled[200];
+    snprintf(unpooled, sizeof unpooled, "%s", two);
+    check_width(unpooled, 16, 4 * 16, 16 + 10, bottom + 32 * 27 + 33);
+    snprintf(unpooled, sizeof unpooled, "%s\nmodel.interaction=cat", two);
+    check_width(unpooled, 16, 4 * 16, 5 * 16, bottom + 32 * 81 + 33);
+    snprintf(unpooled, sizeof unpooled, "%s\nmodel.interaction=pool\nmodel.pool_stride=7", two);
+    check_width(unpooled, 16, 4 * 16, 10 + 16, bottom + 32 * 27 + 33);
 
     assert_refused_model(
         "model.top_mlp=[]", NULL,
@@ -318,8 +351,10 @@ static void test_limits(void **state)
         "expected at most 1099511627776 ids per batch");
     assert_refused_model(
         "model.tables=[{rows: 5, count: 20000}]", NULL,
-        "good.yaml:6:16: model.interaction: the tables' vectors are 320000 wide in all and the interaction "
-        "200010016, expected at most 67108864");
+        "good.yaml:6:16: model.interaction: the interaction is 200010016 wide, expected at most 67108864");
+    assert_refused_model(
+        "model.tables=[{rows: 5, count: 1000, hotness: 1048576, combiner: none}]\ntrain.batch_size=1", NULL,
+        "command line: model.tables: the tables' vectors are 16777216000 elements of a sample in all, expected at most 67108864");
     dlrm_feature_spec data = data_of(13, 1, (feature[]){{"a", INT64_MAX, 0}});
     assert_refused_model(from_data, &data,
                          "command line: model.tables: the tables up to \"a\" have more than 9007199254740992 elements");
@@ -333,6 +368,7 @@ int main(void)
         cmocka_unit_test_teardown(test_names, no_blocks_left),
         cmocka_unit_test_teardown(test_from_dataset, no_blocks_left),
         cmocka_unit_test_teardown(test_against_data, no_blocks_left),
+        cmocka_unit_test_teardown(test_unpooled, no_blocks_left),
         cmocka_unit_test_teardown(test_widths, no_blocks_left),
         cmocka_unit_test_teardown(test_limits, no_blocks_left),
     };

@@ -11,10 +11,17 @@
 
 enum { PIECE = 2048, MAX_DIGIT = 11, AHEAD = 8, SUM_BLOCK = 256 };
 
-/* A table's part of the work space. A pair is row << bag_bits | bag, bag = sample * n_inputs + k for the table's k-th
- * input. */
+/* One of the bags that each sample has. */
+typedef struct sample_bag {
+    int input, number; /* of the shard; of that input's bags */
+    int column;        /* of its vector in a row of the pooled matrix */
+} sample_bag;
+
+/* A table's part of the work space. A pair is row << bag_bits | bag, bag = sample * n_bags + k for the k-th of a sample's
+ * bags that look into this table. */
 typedef struct table_work {
-    int n_inputs, *inputs; /* of the shard, that look into this table */
+    int n_bags;
+    sample_bag *bags;
     uint64_t *pairs, *other;
     int64_t count, capacity;
     int bag_bits, row_bits;
@@ -34,6 +41,21 @@ static int bits_for(uint64_t values)
     return bits;
 }
 
+static dlrm_status list_bags(const dlrm_shard *s, int table, table_work *w)
+{
+    int n = 0;
+    for (int j = 0; j < s->n_inputs; j++)
+        if (s->inputs[j].table == table) n += s->inputs[j].vectors;
+    TRY(dlrm_alloc(n, sizeof *w->bags, "embedding work space", &w->bags));
+    for (int j = 0; j < s->n_inputs; j++) {
+        const dlrm_shard_input *in = &s->inputs[j];
+        if (in->table != table) continue;
+        for (int k = 0; k < in->vectors; k++) w->bags[w->n_bags++] = (sample_bag){j, k, in->column + k * s->tables[table].dim};
+        w->capacity += s->max_batch * in->vectors * in->hotness;
+    }
+    return DLRM_OK;
+}
+
 dlrm_status cpu_shard_open(dlrm_backend *be, dlrm_shard *s)
 {
     const cpu_impl *c = cpu_of(be);
@@ -47,17 +69,12 @@ dlrm_status cpu_shard_open(dlrm_backend *be, dlrm_shard *s)
     for (int t = 0; t < s->n_tables; t++) {
         table_work *tw = &w->tables[t];
         if (s->tables[t].dim > max_dim) max_dim = s->tables[t].dim;
-        TRY(dlrm_alloc(s->n_inputs, sizeof *tw->inputs, "embedding work space", &tw->inputs));
-        for (int j = 0; j < s->n_inputs; j++)
-            if (s->inputs[j].table == t) {
-                tw->inputs[tw->n_inputs++] = j;
-                tw->capacity += s->max_batch * s->inputs[j].hotness;
-            }
-        tw->bag_bits = bits_for((uint64_t)s->max_batch * (uint64_t)tw->n_inputs);
+        TRY(list_bags(s, t, tw));
+        tw->bag_bits = bits_for((uint64_t)s->max_batch * (uint64_t)tw->n_bags);
         tw->row_bits = bits_for((uint64_t)s->tables[t].rows);
         if (tw->bag_bits + tw->row_bits > 64)
-            return FAIL(DLRM_E_INPUT, "a table of %lld rows and %d inputs is too large for a batch of %lld samples",
-                        (long long)s->tables[t].rows, tw->n_inputs, (long long)s->max_batch);
+            return FAIL(DLRM_E_INPUT, "a table of %lld rows and %d bags a sample is too large for a batch of %lld samples",
+                        (long long)s->tables[t].rows, tw->n_bags, (long long)s->max_batch);
         TRY(dlrm_alloc(tw->capacity, sizeof *tw->pairs, "sorted ids", &tw->pairs));
         TRY(dlrm_alloc(tw->capacity, sizeof *tw->other, "sorted ids", &tw->other));
     }
@@ -70,7 +87,7 @@ void cpu_shard_close(dlrm_backend *be, dlrm_shard *s)
     shard_work *w = s->work;
     if (!w) return;
     for (int t = 0; w->tables && t < s->n_tables; t++) {
-        dlrm_free(&w->tables[t].inputs);
+        dlrm_free(&w->tables[t].bags);
         dlrm_free(&w->tables[t].pairs);
         dlrm_free(&w->tables[t].other);
     }
@@ -81,9 +98,9 @@ void cpu_shard_close(dlrm_backend *be, dlrm_shard *s)
     dlrm_free(&s->work);
 }
 
-static int64_t bag_begin(const dlrm_bags *b, const dlrm_shard_input *in, int64_t sample)
+static int64_t bag_begin(const dlrm_bags *b, const dlrm_shard_input *in, int64_t bag)
 {
-    return b->offsets ? b->offsets[sample] : sample * in->hotness;
+    return b->offsets ? b->offsets[bag] : bag * in->hotness;
 }
 
 /* Ids of the bag that a mean is over. */
@@ -130,36 +147,42 @@ static void prefetch(const void *row, size_t bytes)
     for (; p < end; p += 64) __builtin_prefetch(p);
 }
 
-/* sum: a row of scratch, for vectors that do not travel as fp32. */
-static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t begin,
-                         int64_t end, float *sum)
+/* One vector, of bag number `bag`, which is of sample s. sum: a row of scratch, for vectors that do not travel as fp32. */
+static void lookup_bag(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t s, int64_t bag, char *out,
+                       float *sum)
 {
     const dlrm_table_shard *t = &a->shard->tables[in->table];
     const int dim = t->dim;
     const dlrm_dtype type = a->shard->dtype, wire = a->shard->wire;
-    const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type), wire_bytes = dlrm_dtype_bytes(wire);
+    const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type);
     const char *weight = t->weight;
-    for (int64_t s = begin; s < end; s++) {
-        char *out = (char *)a->pooled + (size_t)(s * a->shard->width + in->column) * wire_bytes;
-        float *v = wire == DLRM_FP32 ? (float *)out : sum;
-        int64_t i = bag_begin(bags, in, s), stop = bag_begin(bags, in, s + 1), n = stop - i;
+    float *v = wire == DLRM_FP32 ? (float *)out : sum;
+    int64_t i = bag_begin(bags, in, bag), stop = bag_begin(bags, in, bag + 1), n = stop - i;
+    if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
+    if (n == 0) {
+        memset(out, 0, (size_t)dim * dlrm_dtype_bytes(wire));
+        return;
+    }
+    const int64_t whole = in->mean && !in->undivided ? whole_length(bags, s, n) : 1;
+    if (n == 1 && whole == 1 && type == wire) {
+        memcpy(out, weight + bags->ids[i] * row_bytes, row_bytes);
+        return;
+    }
+    dlrm_widen(type, weight + bags->ids[i++] * row_bytes, dim, v);
+    for (; i < stop; i++) {
         if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
-        if (n == 0) {
-            memset(out, 0, (size_t)dim * wire_bytes);
-            continue;
-        }
-        const int64_t whole = in->mean && !in->undivided ? whole_length(bags, s, n) : 1;
-        if (n == 1 && whole == 1 && type == wire) {
-            memcpy(out, weight + bags->ids[i] * row_bytes, row_bytes);
-            continue;
-        }
-        dlrm_widen(type, weight + bags->ids[i++] * row_bytes, dim, v);
-        for (; i < stop; i++) {
-            if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
-            add_scaled(type, v, weight + bags->ids[i] * row_bytes, 1, dim);
-        }
-        if (whole > 1) scale_row(v, 1.0f / (float)whole, dim);
-        dlrm_narrow(wire, v, dim, out);
+        add_scaled(type, v, weight + bags->ids[i] * row_bytes, 1, dim);
+    }
+    if (whole > 1) scale_row(v, 1.0f / (float)whole, dim);
+    dlrm_narrow(wire, v, dim, out);
+}
+
+static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t begin, int64_t end, float *sum)
+{
+    const size_t bytes = dlrm_dtype_bytes(a->shard->wire), vector_bytes = (size_t)a->shard->tables[in->table].dim * bytes;
+    for (int64_t s = begin; s < end; s++) {
+        char *out = (char *)a->pooled + (size_t)(s * a->shard->width + in->column) * bytes;
+        for (int k = 0; k < in->vectors; k++) lookup_bag(a, in, bags, s, s * in->vectors + k, out + (size_t)k * vector_bytes, sum);
     }
 }
 
@@ -181,10 +204,11 @@ static void make_pairs(const dlrm_lookup_args *a, table_work *w)
     int64_t n = 0;
     uint64_t bag = 0;
     for (int64_t s = 0; s < a->B; s++)
-        for (int k = 0; k < w->n_inputs; k++, bag++) {
-            const dlrm_shard_input *in = &a->shard->inputs[w->inputs[k]];
-            const dlrm_bags *b = &a->bags[w->inputs[k]];
-            for (int64_t i = bag_begin(b, in, s), end = bag_begin(b, in, s + 1); i < end; i++)
+        for (int k = 0; k < w->n_bags; k++, bag++) {
+            const dlrm_shard_input *in = &a->shard->inputs[w->bags[k].input];
+            const dlrm_bags *b = &a->bags[w->bags[k].input];
+            const int64_t at = s * in->vectors + w->bags[k].number;
+            for (int64_t i = bag_begin(b, in, at), end = bag_begin(b, in, at + 1); i < end; i++)
                 w->pairs[n++] = (uint64_t)b->ids[i] << w->bag_bits | bag;
         }
     DLRM_ASSERT(n <= w->capacity);
@@ -229,6 +253,15 @@ void cpu_sort(dlrm_backend *be, const dlrm_lookup_args *a)
 
 /* --- update --- */
 
+/* What a row takes of its bag's gradient. */
+static float mean_factor(const dlrm_update_args *a, const sample_bag *of, int64_t s)
+{
+    const dlrm_shard_input *in = &a->shard->inputs[of->input];
+    const dlrm_bags *bags = &a->bags[of->input];
+    const int64_t bag = s * in->vectors + of->number;
+    return in->mean ? 1.0f / (float)whole_length(bags, s, bag_begin(bags, in, bag + 1) - bag_begin(bags, in, bag)) : 1.0f;
+}
+
 /* The gradient of one row from its pairs [i, end): in order, in blocks of SUM_BLOCK so that long runs stay accurate.
  * Returns where it is: `sum`, or the one gradient itself. */
 static const float *row_gradient(const dlrm_update_args *a, const table_work *w, int64_t i, int64_t end, int dim,
@@ -240,12 +273,10 @@ static const float *row_gradient(const dlrm_update_args *a, const table_work *w,
     bool first = true;
     for (int64_t at = i; at < end; at++) {
         uint64_t bag = w->pairs[at] & mask;
-        int64_t s = (int64_t)(w->n_inputs == 1 ? bag : bag / (uint64_t)w->n_inputs);
-        int j = w->inputs[w->n_inputs == 1 ? 0 : bag % (uint64_t)w->n_inputs];
-        const dlrm_shard_input *in = &a->shard->inputs[j];
-        const char *g = (const char *)a->d_pooled + (size_t)(s * a->shard->width + in->column) * dlrm_dtype_bytes(wire);
-        int64_t n = bag_begin(&a->bags[j], in, s + 1) - bag_begin(&a->bags[j], in, s);
-        float by = in->mean ? 1.0f / (float)whole_length(&a->bags[j], s, n) : 1.0f;
+        int64_t s = (int64_t)(w->n_bags == 1 ? bag : bag / (uint64_t)w->n_bags);
+        const sample_bag *of = &w->bags[w->n_bags == 1 ? 0 : bag % (uint64_t)w->n_bags];
+        const char *g = (const char *)a->d_pooled + (size_t)(s * a->shard->width + of->column) * dlrm_dtype_bytes(wire);
+        float by = mean_factor(a, of, s);
         if (end - i == 1 && by == 1.0f && wire == DLRM_FP32) return (const float *)g;
         if ((at - i) % SUM_BLOCK == 0) memset(into, 0, (size_t)dim * sizeof *into);
         add_scaled(wire, into, g, by, dim);
@@ -268,10 +299,10 @@ static void prefetch_update(const dlrm_update_args *a, const dlrm_table_shard *t
     const size_t row_bytes = (size_t)t->dim * dlrm_dtype_bytes(a->shard->dtype);
     prefetch((const char *)t->weight + (size_t)row * row_bytes, row_bytes);
     if (t->state[0]) prefetch(t->state[0] + (a->rule.name == DLRM_ROWWISE_ADAGRAD ? row : row * t->dim), 64);
-    if (w->n_inputs == 1) {
+    if (w->n_bags == 1) {
         int64_t s = (int64_t)(pair & (((uint64_t)1 << w->bag_bits) - 1));
         const size_t size = dlrm_dtype_bytes(a->shard->wire);
-        prefetch((const char *)a->d_pooled + (size_t)(s * a->shard->width + a->shard->inputs[w->inputs[0]].column) * size,
+        prefetch((const char *)a->d_pooled + (size_t)(s * a->shard->width + w->bags[0].column) * size,
                  (size_t)t->dim * size);
     }
 }
