@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(CACHE_THREADS)
     int64_t place = 0;
     bool found = false;
     if (at < n && (sorted.flags[at] & (heads | PAIR_PAD)) == heads) {
-        const int table = s.inputs[sorted.bags[at] % (uint32_t)s.n_inputs].table;
+        const int table = s.vectors[sorted.bags[at] % (uint32_t)s.n_vectors].table;
         const dlrm_cuda_table *t = &s.tables[table];
         if (t->slot) {
             const int64_t row = (int64_t)((const K *)sorted.keys)[at] - t->first_key;

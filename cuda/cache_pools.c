@@ -40,7 +40,8 @@ static int64_t most_listed(const dlrm_shard *s, int dim)
 {
     int64_t n = 0;
     for (int j = 0; j < s->n_inputs; j++)
-        if (s->tables[s->inputs[j].table].home && s->tables[s->inputs[j].table].dim == dim) n += s->max_batch * s->inputs[j].hotness;
+        if (s->tables[s->inputs[j].table].home && s->tables[s->inputs[j].table].dim == dim)
+            n += s->max_batch * s->inputs[j].hotness * s->inputs[j].vectors;
     return n;
 }
 

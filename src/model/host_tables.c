@@ -28,7 +28,7 @@ static void count_listed(plan *p)
     const dlrm_placement *place = p->place;
     for (int i = 0; i < place->n_parts; i++) {
         const dlrm_vector_part *part = &place->parts[i];
-        p->listed[part->slice] += 2 * p->args->max_batch * (part->position == DLRM_WHOLE_BAG ? p->spec->inputs[part->input].hotness : 1);
+        p->listed[part->slice] += 2 * p->args->max_batch * p->spec->inputs[part->input].hotness;
     }
     for (int k = 0; k < place->n_slices; k++) p->listed[k] = least(p->listed[k], place->slices[k].rows);
 }

@@ -67,7 +67,7 @@ static void open_side(harness *h, int kind, bool home, float *const *w, float *c
         }
     }
     for (int j = 0; j < INPUTS; j++) {
-        x->input[j] = (dlrm_shard_input){.table = inputs[j].table, .hotness = inputs[j].hotness, .variable = inputs[j].variable,
+        x->input[j] = (dlrm_shard_input){.table = inputs[j].table, .hotness = inputs[j].hotness, .vectors = 1, .variable = inputs[j].variable,
                                          .mean = inputs[j].mean, .column = (int)x->shard.width};
         x->shard.width += tables[inputs[j].table].dim;
     }

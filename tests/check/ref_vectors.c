@@ -182,5 +182,5 @@ void ref_table_gradient(const dlrm_shard *shard, int t, int64_t B, const dlrm_ba
     for (int64_t row = 0; error && row < shard->tables[t].rows; row++)
         for (int d = 0; d < dim; d++)
             error[row * dim + d] *=
-                touched[row] == 0 ? 0 : sqrt((double)touched[row] + 2) * 0x1p-24; /* + 2: the means' */
+                touched[row] == 0 ? 0 : 2 * sqrt((double)touched[row] + 2) * 0x1p-24; /* + 2: the means' */
 }

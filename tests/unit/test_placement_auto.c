@@ -63,6 +63,28 @@ static void test_sizes(void **state)
     }
 }
 
+/* The plugin's: 100 slots of 10 unpooled ids, 8192 rows x 4, six layers of 1024 and the logit. */
+static void test_plugin(void **state)
+{
+    (void)state;
+    opened o;
+    open_model("hugectr_plugin", &o);
+    assert_int_equal(o.spec.n_tables, 100);
+    assert_int_equal(o.spec.n_inputs, 100);
+    for (int j = 0; j < 100; j++) {
+        assert_int_equal(o.spec.inputs[j].table, j);
+        assert_int_equal(dlrm_input_vectors(&o.spec.inputs[j]), 10);
+        assert_int_equal(o.spec.tables[j].rows * 100000 + o.spec.tables[j].dim, 819200004);
+    }
+    assert_int_equal(o.spec.table_elements, 3276800);
+    assert_int_equal(o.spec.vectors_width, 4000);
+    assert_int_equal(o.spec.interaction_width, 4000);
+    assert_int_equal(o.spec.mlp_elements, 4001 * 1024 + 5 * 1025 * 1024 + 1025);
+    assert_int_equal(o.cfg.optimizer.embedding.name, DLRM_ADAM);
+    assert_int_equal(o.cfg.optimizer.dense.name, DLRM_ADAM);
+    close_model(&o);
+}
+
 /* Never behind a strategy by more than 3 %, and on some number of ranks ahead where lookups are uneven (one of the
  * inputs of some tables lists many ids), without a rank that holds much more than the fullest of those dealt out by memory. */
 static void test_against_strategies(void **state)
@@ -139,6 +161,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_sizes, no_blocks_left),
+        cmocka_unit_test_teardown(test_plugin, no_blocks_left),
         cmocka_unit_test_teardown(test_against_strategies, no_blocks_left),
         cmocka_unit_test_teardown(test_given, no_blocks_left),
         cmocka_unit_test_teardown(test_rows_apart, no_blocks_left),
