@@ -26,6 +26,11 @@ static dlrm_status check_model(const dlrm_config *cfg)
         return dlrm_config_fail(cfg, "model.bottom_mlp",
                                 "found no layers, but interaction: dot needs a bottom output as "
                                 "wide as the tables");
+    if (cfg->model.dense_features == DLRM_FROM_DATASET && cfg->data.format != DLRM_SPLIT_BINARY && !cfg->model.tables_from_dataset)
+        return dlrm_config_fail(cfg, "model.dense_features",
+                                "found \"from_dataset\", but without model.tables: from_dataset no description of data.format: %s is read; "
+                                "expected an integer",
+                                dlrm_format_text(cfg->data.format));
     if (bottom->n > 0 && cfg->model.dense_features == 0)
         return dlrm_config_fail(cfg, "model.bottom_mlp",
                                 "found %d layers, expected [], since model.dense_features is 0 and "

@@ -49,12 +49,14 @@ typedef struct dlrm_hotness {
     int max;
 } dlrm_hotness;
 
+enum { DLRM_DIM_AUTO = -1, DLRM_FROM_DATASET = -1 }; /* values of a width, and of model.dense_features */
+
 /* One entry of model.tables as written, before counts and lists are expanded (spec.h does that). */
 typedef struct dlrm_table_entry {
     const char *name; /* NULL: t<index> */
     int64_t count;    /* 0: not given, so one */
     int64_t rows;
-    int64_t dim; /* 0: embedding_dim */
+    int64_t dim; /* 0: embedding_dim; or DLRM_DIM_AUTO */
     dlrm_combiner combiner;
     dlrm_hotness hotness;
 } dlrm_table_entry;
@@ -71,7 +73,7 @@ typedef struct dlrm_config {
     dlrm_yaml_doc doc;
     dlrm_device device;
     struct {
-        int64_t dense_features, embedding_dim;
+        int64_t dense_features, embedding_dim; /* or DLRM_FROM_DATASET, DLRM_DIM_AUTO */
         dlrm_int_list bottom_mlp, top_mlp;
         dlrm_interaction interaction;
         int64_t cross_layers, cross_rank, pool_stride;

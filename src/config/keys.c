@@ -80,6 +80,8 @@ static const dlrm_key_name interactions[] = {{"dot", DLRM_DOT, BUILT},
                                              {NULL, 0, NULL}};
 static const dlrm_key_name combiners[] = {
     {"sum", DLRM_SUM, BUILT}, {"mean", DLRM_MEAN, BUILT}, {"none", DLRM_UNPOOLED, BUILT}, {NULL, 0, NULL}};
+static const dlrm_key_name dims[] = {{"auto", DLRM_DIM_AUTO, BUILT}, {NULL, 0, NULL}};
+static const dlrm_key_name dense_counts[] = {{"from_dataset", DLRM_FROM_DATASET, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name optimizers[] = {{"sgd", DLRM_SGD, BUILT},
                                            {"adagrad", DLRM_ADAGRAD, BUILT},
                                            {"rowwise_adagrad", DLRM_ROWWISE_ADAGRAD, BUILT},
@@ -134,7 +136,7 @@ static const dlrm_key table_keys[] = {
          OR_NULL(0)),
     INT("count", count, "null", 1, 1 << 20, "tables", "So many alike tables. null: this one.", OR_NULL(0)),
     INT("rows", rows, REQUIRED, 1, DLRM_MAX_ROWS, "rows", "Rows of the table; ids are 0 to rows - 1."),
-    INT("dim", dim, "null", 1, 65536, "elements", "Width of the table. null: model.embedding_dim.", OR_NULL(0)),
+    INT("dim", dim, "null", 1, 65536, "elements", "Width of the table; auto: by its rows, as in model.embedding_dim. null: model.embedding_dim.", OR_NULL(0), .names = dims),
     NAME("combiner", combiner, "sum", combiners,
          "What the rows that a sample lists become: one vector, their sum or mean; none: they stay apart, side by side in the "
          "order of the ids, as those of so many features of one id would. none needs a fixed hotness."),
@@ -183,9 +185,11 @@ static const dlrm_key config_keys[] = {
 
     SECTION("model", "The network."),
     INT("model.dense_features", model.dense_features, REQUIRED, 0, 1 << 20, "features",
-        "Numerical features of a sample."),
+        "Numerical features of a sample. from_dataset: as many as the data's description has.", .names = dense_counts),
     INT("model.embedding_dim", model.embedding_dim, REQUIRED, 1, 65536, "elements",
-        "Width of a table that names none."),
+        "Width of a table that names none. auto: with interaction: dot as wide as the bottom output; else by the table's rows, 2 * "
+        "rows ^ (1/4), up to the next multiple of 8, at most 256: 8 up to 256 rows, 16 up to 4096, 64 up to 1048576, 128 up to 16777216.",
+        .names = dims),
     WIDTHS("model.bottom_mlp", model.bottom_mlp,
            "Output widths of the layers over the numerical features, ReLU after every layer. []: none; then the "
            "numerical features themselves stand in the place of its output (not with interaction: dot)."),

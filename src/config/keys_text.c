@@ -54,6 +54,7 @@ void dlrm_key_expected(const dlrm_key *key, char *buf, size_t bytes)
     switch (key->type) {
     case DLRM_KEY_INT:
         append(buf, bytes, "an integer from %.0f to %.0f", key->min, key->max);
+        for (const dlrm_key_name *v = key->names; v && v->name; v++) append(buf, bytes, ", %s%s", v[1].name || key->nullable ? "" : "or ", v->name);
         break;
     case DLRM_KEY_FLOAT:
         append(buf, bytes, "a number from %.9g to %.9g", key->min, key->max);

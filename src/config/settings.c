@@ -16,6 +16,8 @@ static bool text_of(const dlrm_key *key, const void *base, char *buf, size_t byt
     switch (key->type) {
     case DLRM_KEY_INT:
         snprintf(buf, bytes, "%lld", (long long)*(const int64_t *)v);
+        for (const dlrm_key_name *name = key->names; name && name->name; name++)
+            if (name->value == *(const int64_t *)v) snprintf(buf, bytes, "%s", name->name);
         return true;
     case DLRM_KEY_FLOAT:
         for (int digits = 6; digits <= 17 && (n == 0 || strtod(buf, NULL) != *(const double *)v); digits++)

@@ -61,7 +61,7 @@ static dlrm_status expand_entry(dlrm_spec_build *b, int e)
         dlrm_table *table = &out->tables[t];
         b->entry[t] = e;
         table->rows = entry->rows;
-        table->dim = (int)(entry->dim ? entry->dim : b->cfg->model.embedding_dim);
+        table->dim = dlrm_spec_dim(b->cfg, entry->dim, entry->rows);
         if (!entry->name)
             TRY(make_text(&table->name, "t%d", t));
         else if (entry->count)
@@ -103,7 +103,7 @@ static dlrm_status tables_from_data(dlrm_spec_build *b)
         b->out->n_tables++;
         TRY(make_text(&b->out->tables[t].name, "%.*s", (int)length, c->name));
         b->out->tables[t].rows = c->cardinality;
-        b->out->tables[t].dim = (int)b->cfg->model.embedding_dim;
+        b->out->tables[t].dim = dlrm_spec_dim(b->cfg, 0, c->cardinality);
         const char *bad = bad_name(b->out->tables[t].name);
         if (bad)
             return FAIL(DLRM_E_INPUT,
@@ -292,6 +292,9 @@ static dlrm_status bind_data(dlrm_spec_build *b)
     if (out->dense_features != data->n_dense)
         return dlrm_config_fail(b->cfg, "model.dense_features", "found %d, but %s has %d numerical features",
                                 out->dense_features, data->path, data->n_dense);
+    if (out->bottom.n > 0 && out->dense_features == 0)
+        return dlrm_config_fail(b->cfg, "model.bottom_mlp", "found %d layers, expected [], since %s has no numerical features",
+                                out->bottom.n, data->path);
     if (out->n_inputs != data->n_categorical)
         return dlrm_config_fail(b->cfg, b->cfg->model.n_features ? "model.features" : "model.tables",
                                 "found %d features in all, but %s has %d categorical ones", out->n_inputs, data->path,
@@ -336,7 +339,7 @@ dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_s
     dlrm_status st;
     dlrm_spec_build b = {.cfg = cfg, .data = data, .out = out};
     *out = (dlrm_model_spec){
-        .dense_features = (int)cfg->model.dense_features,
+        .dense_features = cfg->model.dense_features == DLRM_FROM_DATASET ? data->n_dense : (int)cfg->model.dense_features,
         .interaction = cfg->model.interaction,
         .pool_stride = (int)cfg->model.pool_stride,
         .cross_layers = (int)cfg->model.cross_layers,

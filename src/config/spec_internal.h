@@ -14,5 +14,7 @@ typedef struct dlrm_spec_build {
 
 /* "model.tables.3.rows"; valid until the next call. */
 const char *dlrm_spec_path(dlrm_spec_build *b, const char *list, int i, const char *key);
+/* The width of a table whose own (0: none) and embedding_dim are as written. */
+int dlrm_spec_dim(const dlrm_config *cfg, int64_t own, int64_t rows);
 /* Widths of vectors, interaction and layers, totals, and their limits. */
 dlrm_status dlrm_spec_widths(dlrm_spec_build *b) DLRM_MUST_USE;

@@ -87,6 +87,11 @@ static bool read_scalar(const dlrm_key *key, const dlrm_yaml *node, void *out, c
     if (node->kind != DLRM_YAML_SCALAR) return false;
     switch (key->type) {
     case DLRM_KEY_INT:
+        for (const dlrm_key_name *v = key->names; v && v->name; v++) {
+            if (strcmp(v->name, node->text) != 0) continue;
+            *(int64_t *)out = v->value;
+            return true;
+        }
         if (!dlrm_yaml_int(node, &i) || i < key->min || i > key->max) return false;
         *(int64_t *)out = i;
         return true;

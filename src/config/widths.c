@@ -6,6 +6,21 @@
 #define MOST_ELEMENTS ((int64_t)1 << 53)
 #define MOST_IDS ((int64_t)1 << 40)
 
+enum { LEAST_WIDE = 8, WIDEST_AUTO = 256 };
+
+/* auto: the least multiple of 8 that is not below 2 rows^(1/4), as Merlin's get_embedding_size_from_cardinality has it
+ * (multiplier 2, ensure_multiple_of_8); the power is TensorFlow's rule of thumb for embedding columns. Our bounds. */
+int dlrm_spec_dim(const dlrm_config *cfg, int64_t own, int64_t rows)
+{
+    const dlrm_int_list *bottom = &cfg->model.bottom_mlp;
+    const int64_t dim = own ? own : cfg->model.embedding_dim;
+    int64_t wide = LEAST_WIDE;
+    if (dim != DLRM_DIM_AUTO) return (int)dim;
+    if (cfg->model.interaction == DLRM_DOT) return bottom->v[bottom->n - 1]; /* there is one: checks.c */
+    while (wide < WIDEST_AUTO && wide * wide * wide * wide / 16 < rows) wide += 8;
+    return (int)wide;
+}
+
 static dlrm_status check_dot(dlrm_spec_build *b)
 {
     const dlrm_model_spec *s = b->out;

@@ -87,6 +87,7 @@ static dlrm_status open_data(dlrm_session *s)
         return dlrm_config_fail(&s->cfg, "data.path", "cannot find \"%s\": %s; expected a folder of data, as `dlrm_data convert` makes it",
                                 s->cfg.data.path, strerror(errno));
     TRY(open_dataset(s));
+    s->cfg.model.dense_features = s->spec.dense_features; /* which from_dataset leaves to the data */
     if (dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT) == 0) return FAIL(DLRM_E_INPUT, "%s: the train split has no rows", s->cfg.data.path);
     if (!dlrm_session_has_test(s)) {
         if (s->cfg.eval.every_steps > 0)

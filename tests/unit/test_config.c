@@ -242,7 +242,13 @@ static void test_refused_overrides(void **state)
         {"model.bottom_mlp=[]",
          "model.bottom_mlp: found no layers, but interaction: dot needs a bottom output as wide as the tables"},
         {"model.top_mlp=[8, 2]", "model.top_mlp: found a last layer of width 2, expected 1: it is the logit"},
-        {"model.embedding_dim=1e9", "model.embedding_dim: found \"1e9\", expected an integer from 1 to 65536"},
+        {"model.embedding_dim=1e9", "model.embedding_dim: found \"1e9\", expected an integer from 1 to 65536, or auto"},
+        {"model.tables.0.dim=automatic",
+         "model.tables.0.dim: found \"automatic\", expected an integer from 1 to 65536, auto, or null"},
+        {"model.dense_features=auto", "model.dense_features: found \"auto\", expected an integer from 0 to 1048576, or from_dataset"},
+        {"model.dense_features=from_dataset",
+         "model.dense_features: found \"from_dataset\", but without model.tables: from_dataset no description of "
+         "data.format: synthetic is read; expected an integer"},
         {"model.tables.0.rows=1e18",
          "model.tables.0.rows: found \"1e18\", expected an integer from 1 to 4294967295"},
         {"model.tables.0.rows=0", "model.tables.0.rows: found \"0\", expected an integer from 1 to 4294967295"},
@@ -370,7 +376,7 @@ static void test_refused_positions(void **state)
     dlrm_config c;
     assert_message(parse_text("- 1\n", &c),
                    "c.yaml:1:1: expected a map of config keys, such as train: {batch_size: 2048}");
-    assert_message(parse_text("", &c), "c.yaml: model.dense_features: missing, expected an integer from 0 to 1048576");
+    assert_message(parse_text("", &c), "c.yaml: model.dense_features: missing, expected an integer from 0 to 1048576, or from_dataset");
     assert_message(dlrm_config_load("/nowhere/c.yaml", 0, NULL, &c),
                    "/nowhere/c.yaml: cannot be opened: No such file or directory");
 }

@@ -192,6 +192,44 @@ static void test_from_dataset(void **state)
         "(d/feature_spec.yaml:7:5)");
 }
 
+/* 2 rows^(1/4) up to a multiple of 8, at most 256; with dot as wide as the bottom output. */
+static void test_auto_widths(void **state)
+{
+    (void)state;
+    dlrm_model_spec s;
+    static const struct {
+        int64_t rows;
+        int dim;
+    } cases[] = {{1, 8}, {256, 8}, {257, 16}, {4096, 16}, {4097, 24}, {20736, 24}, {20737, 32}, {1000000, 64}, {1048576, 64},
+                 {1048577, 72}, {16777216, 128}, {40000000, 160}, {268435456, 256}, {4294967295, 256}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char overrides[300];
+        snprintf(overrides, sizeof overrides, "model.interaction=cat\nmodel.tables=[{rows: %lld, dim: auto}, {rows: 7, dim: 3}, {rows: 7}]",
+                 (long long)cases[i].rows);
+        assert_taken(resolve(overrides, NULL, &s));
+        assert_table(&s, 0, "t0", cases[i].rows, cases[i].dim);
+        assert_table(&s, 1, "t1", 7, 3);
+        assert_table(&s, 2, "t2", 7, 16);
+        dlrm_model_spec_clear(&s);
+    }
+    dlrm_feature_spec data = data_of(5, 2, (feature[]){{"a", 5000, 0}, {"b", 9, 2}});
+    char overrides[300];
+    snprintf(overrides, sizeof overrides, "%s\nmodel.embedding_dim=auto\nmodel.dense_features=from_dataset", from_data);
+    assert_taken(resolve(overrides, &data, &s));
+    assert_int_equal(s.dense_features, 5);
+    assert_table(&s, 0, "a", 5000, 16); /* dot */
+    assert_table(&s, 1, "b", 9, 16);
+    dlrm_model_spec_clear(&s);
+    snprintf(overrides, sizeof overrides, "%s\nmodel.embedding_dim=auto\nmodel.dense_features=from_dataset\nmodel.interaction=cat", from_data);
+    assert_taken(resolve(overrides, &data, &s));
+    assert_table(&s, 0, "a", 5000, 24);
+    assert_table(&s, 1, "b", 9, 8);
+    dlrm_model_spec_clear(&s);
+    data.n_dense = 0;
+    assert_refused_model(overrides, &data,
+                         "good.yaml:5:15: model.bottom_mlp: found 2 layers, expected [], since d/feature_spec.yaml has no numerical features");
+}
+
 static void test_against_data(void **state)
 {
     (void)state;
@@ -367,6 +405,7 @@ int main(void)
         cmocka_unit_test_teardown(test_features, no_blocks_left),
         cmocka_unit_test_teardown(test_names, no_blocks_left),
         cmocka_unit_test_teardown(test_from_dataset, no_blocks_left),
+        cmocka_unit_test_teardown(test_auto_widths, no_blocks_left),
         cmocka_unit_test_teardown(test_against_data, no_blocks_left),
         cmocka_unit_test_teardown(test_unpooled, no_blocks_left),
         cmocka_unit_test_teardown(test_widths, no_blocks_left),
