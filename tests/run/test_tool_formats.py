@@ -39,7 +39,7 @@ class ToolFormats(criteo_run.CriteoTest):
             self.assertEqual(self.losses(ranks, "data.format=mlperf_bin", "data.path=mlperf"), want)
             self.assertEqual(self.losses(ranks, "data.format=hugectr_raw", "data.path=hugectr"), want)
         # records.yaml is a description, too
-        self.assertEqual(self.losses(1, "data.format=mlperf_bin", "data.path=mlperf", "model.tables=from_dataset"), want)
+        self.assertEqual(self.losses(1, "data.format=mlperf_bin", "data.path=mlperf", "model.tables=from_dataset", "model.dense_features=from_dataset"), want)
         self.check_description()
 
     def refused(self, message, *args):
