@@ -39,7 +39,7 @@ def write(folder, n, hotness):
 
 
 def main(program, folder):
-    for name, n, hotness, batch in (("160-byte", 1 << 20, [1] * 26, 65536), ("912-byte", 1 << 18, HOTNESS, 16384)):
+    for name, n, hotness, batch in (("160-byte", 1 << 22, [1] * 26, 65536), ("912-byte", 1 << 20, HOTNESS, 16384)):
         path = os.path.join(folder, name)
         write(path, n, hotness)
         for what, more in (("records, counts", []), ("records, floats", ["data.train_files=floats.bin"]),

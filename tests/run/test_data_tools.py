@@ -644,7 +644,7 @@ class Text(Case):
         self.write("r/records.yaml", good)
         self.assertIn("no problems", self.tool("verify", "r").stdout)
         for old, new, message in [
-            (b"hugectr_raw", b"hugectr_cooked", "r/records.yaml:1:9: format: found hugectr_cooked, expected one of text, split_binary"),
+            (b"hugectr_raw", b"hugectr_cooked", "r/records.yaml:1:9: format: found hugectr_cooked, expected one of mlperf_bin, hugectr_raw"),
             (b"dense: counts", b"dense: log4", "r/records.yaml:3:8: dense: found log4, expected one of counts, log1, log3, floats"),
             (b"dense: counts", b"dense: log1", "r/train_data.bin: the dense values are int32 counts"),
             (b"13", b"many", "r/records.yaml:2:17: dense_features: found many, expected an integer from 0"),
