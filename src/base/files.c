@@ -2,7 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -43,6 +44,23 @@ dlrm_status dlrm_file_write_new(const char *path, const void *data, int64_t byte
     if (st == DLRM_OK) return dlrm_file_sync_and_close(&fd, path);
     close(fd);
     return st;
+}
+
+void dlrm_path_resolve(const char *path, char out[PATH_MAX])
+{
+    char head[PATH_MAX];
+    size_t n = (size_t)snprintf(head, sizeof head, "%s", path);
+    if (n >= sizeof head) n = sizeof head - 1;
+    while (n > 0 && !realpath(head, out)) { /* without its last part */
+        while (n > 0 && head[n - 1] == '/') n--;
+        while (n > 0 && head[n - 1] != '/') n--;
+        head[n] = 0;
+    }
+    if (n == 0 && !realpath(".", out)) out[0] = 0;
+    const char *rest = path + n;
+    while (*rest == '/') rest++;
+    const size_t used = strlen(out);
+    if (*rest) snprintf(out + used, PATH_MAX - used, "%s%s", used > 0 && out[used - 1] == '/' ? "" : "/", rest);
 }
 
 dlrm_status dlrm_folder_make(const char *folder)

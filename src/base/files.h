@@ -1,5 +1,6 @@
 /* Files and folders that must be on the disk when a call returns. Messages start with the path. */
 #pragma once
+#include <limits.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -11,6 +12,8 @@ dlrm_status dlrm_file_sync_and_close(int *fd, const char *path) DLRM_MUST_USE;
 /* A new file (an error where there is one) with this text, on the disk. */
 dlrm_status dlrm_file_write_new(const char *path, const void *data, int64_t bytes) DLRM_MUST_USE;
 
+/* The path without symbolic links and relative parts, as far as it is there; the rest as it stands. */
+void dlrm_path_resolve(const char *path, char out[PATH_MAX]);
 /* Makes the folder and what is missing above it; DLRM_E_INPUT where it cannot be made, is none, or cannot be written. */
 dlrm_status dlrm_folder_make(const char *path) DLRM_MUST_USE;
 /* Brings the names in it to the disk. */

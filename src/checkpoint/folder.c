@@ -108,7 +108,6 @@ dlrm_status dlrm_checkpoints_lock(const char *path, int *lock)
     char file[PATH_MAX];
     const double start = dlrm_now();
     *lock = -1;
-    TRY(dlrm_folder_make(path));
     TRY(join(path, ".lock", file));
     int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", file, strerror(errno));

@@ -21,7 +21,7 @@ typedef struct dlrm_checkpoint_entry {
  * with a damaged manifest is DLRM_E_INPUT; with `damaged` given it is left out, and named there ("": none). */
 dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes, dlrm_checkpoint_entry **list, int *n) DLRM_MUST_USE;
 
-/* Makes the folder if missing and takes it for this process, until the lock is closed: a second run there would undo the
+/* Takes the folder, which is there, for this process, until the lock is closed: a second run there would undo the
  * first one's work. Waits a little for a run that is about to end. Where the file system has no locks: *lock = -1. */
 dlrm_status dlrm_checkpoints_lock(const char *path, int *lock) DLRM_MUST_USE;
 /* Removes what killed runs left; their names, joined, for one line ("": none). */

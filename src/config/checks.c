@@ -2,6 +2,7 @@
  * expanded (spec.c). */
 #include <string.h>
 
+#include "base/files.h"
 #include "config/config_internal.h"
 
 /* A number (0: not given) that one interaction needs and the others have no place for. */
@@ -54,16 +55,20 @@ static void look(void *ctx, const char *path, const char *value)
     s->found |= dlrm_key_is_within(path, s->section);
 }
 
-/* Is a path within a folder that checkpoints are kept under, as far as its text says? Such folders are resumed from, and
- * removed as checkpoint.keep says. */
+/* Is a path within one of the folders that checkpoint.path has for checkpoints, be it through a symbolic link? These are resumed
+ * from, and removed as checkpoint.keep says. */
 static bool is_among_checkpoints(const char *path, const char *folder)
 {
-    size_t n = strlen(folder);
-    while (n > 0 && folder[n - 1] == '/') n--;
-    if (strncmp(path, folder, n) != 0 || path[n] != '/') return false;
-    for (path += n; *path == '/';) path++;
-    path += *path == '.';
-    return strncmp(path, "step_", 5) == 0;
+    char at[PATH_MAX], above[PATH_MAX];
+    dlrm_path_resolve(path, at);
+    dlrm_path_resolve(folder, above);
+    size_t n = strlen(above);
+    while (n > 0 && above[n - 1] == '/') n--;
+    if (strncmp(at, above, n) != 0 || at[n] != '/') return false;
+    const char *name = at + n;
+    while (*name == '/') name++;
+    name += *name == '.';
+    return strncmp(name, "step_", 5) == 0;
 }
 
 static dlrm_status check_checkpoint(const dlrm_config *cfg)

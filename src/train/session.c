@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/int64.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/folder.h"
@@ -80,12 +82,19 @@ static dlrm_status open_dataset(dlrm_session *s)
     return st;
 }
 
+/* Of a key that names what is read. */
+static dlrm_status must_be_there(const dlrm_config *cfg, const char *key, const char *path, bool folder, const char *expected)
+{
+    struct stat found;
+    if (stat(path, &found) != 0) return dlrm_config_fail(cfg, key, "cannot find \"%s\": %s; expected %s", path, strerror(errno), expected);
+    if (folder && !S_ISDIR(found.st_mode)) return dlrm_config_fail(cfg, key, "found \"%s\", a file; expected %s", path, expected);
+    return DLRM_OK;
+}
+
 static dlrm_status open_data(dlrm_session *s)
 {
     s->from_files = s->cfg.data.format != DLRM_SYNTHETIC;
-    if (s->from_files && access(s->cfg.data.path, F_OK) != 0)
-        return dlrm_config_fail(&s->cfg, "data.path", "cannot find \"%s\": %s; expected a folder of data, as `dlrm_data convert` makes it",
-                                s->cfg.data.path, strerror(errno));
+    if (s->from_files) TRY(must_be_there(&s->cfg, "data.path", s->cfg.data.path, true, "a folder of data, as `dlrm_data convert` makes it"));
     TRY(open_dataset(s));
     s->cfg.model.dense_features = s->spec.dense_features; /* which from_dataset leaves to the data */
     if (dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT) == 0) return FAIL(DLRM_E_INPUT, "%s: the train split has no rows", s->cfg.data.path);
@@ -168,9 +177,9 @@ static dlrm_status find_start(dlrm_session *s)
     const int64_t per_epoch = dlrm_session_epoch_batches(s);
     if (!s->from.folder[0]) return DLRM_OK;
     s->first_step = at->step;
-    if (__builtin_mul_overflow(at->epoch, per_epoch, &s->first_batch) || s->first_batch > INT64_MAX / 2 || at->step > INT64_MAX / 4)
-        return FAIL(DLRM_E_INPUT, "%s/" DLRM_MANIFEST_NAME ": epoch %lld, step %lld are out of range", s->from.folder, (long long)at->epoch,
-                    (long long)at->step);
+    if (__builtin_mul_overflow(at->epoch, per_epoch, &s->first_batch) || s->first_batch > INT64_MAX / 2)
+        return FAIL(DLRM_E_INPUT, "%s/" DLRM_MANIFEST_NAME ": 'epoch' is %lld, expected at most %lld of %lld batches each", s->from.folder,
+                    (long long)at->epoch, (long long)(INT64_MAX / 2 / per_epoch), (long long)per_epoch);
     s->first_batch += dlrm_min64(at->row / s->batch, per_epoch);
     s->train_args.first_batch = s->first_batch;
     return DLRM_OK;
@@ -182,15 +191,39 @@ static dlrm_status lock_checkpoints(dlrm_session *s)
     return s->cfg.checkpoint.path && s->comm->rank == 0 ? dlrm_checkpoints_lock(s->cfg.checkpoint.path, &s->lock) : DLRM_OK;
 }
 
+/* Of a key that names a folder to write into. */
+static dlrm_status make_folder(const dlrm_config *cfg, const char *key, const char *path)
+{
+    return !path || dlrm_folder_make(path) == DLRM_OK ? DLRM_OK : dlrm_config_fail(cfg, key, "%s", dlrm_error_message());
+}
+
+static dlrm_status make_folders(const dlrm_session *s)
+{
+    if (s->comm->rank != 0) return DLRM_OK;
+    TRY(make_folder(&s->cfg, "checkpoint.path", s->cfg.checkpoint.path));
+    return make_folder(&s->cfg, "checkpoint.export", s->cfg.checkpoint.export_to);
+}
+
+/* What is read when there is no checkpoint to go on from. */
+static dlrm_status find_weights(const dlrm_session *s)
+{
+    const char *from = s->cfg.checkpoint.init_from, *map = s->cfg.checkpoint.name_map;
+    if (!from || s->from.folder[0]) return DLRM_OK;
+    TRY(must_be_there(&s->cfg, "checkpoint.init_from", from, false, "a safetensors file, or a folder of them"));
+    return map ? must_be_there(&s->cfg, "checkpoint.name_map", map, false, "a YAML file of names") : DLRM_OK;
+}
+
 dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
                               dlrm_session *s)
 {
     *s = (dlrm_session){.comm = comm, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
     s->threads = choose_threads(comm);
     TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
+    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, make_folders(s), NULL));
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, lock_checkpoints(s), NULL));
     dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s); /* rank 0 may have waited for the lock longer than that */
     TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, s->weights_only, &s->from));
+    TRY(dlrm_comm_agree(comm, find_weights(s), NULL));
     if (!s->weights_only) TRY(find_start(s));
     return dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL);
 }

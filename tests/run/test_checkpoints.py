@@ -65,6 +65,21 @@ class CheckpointTest(fixture.RunTest):
         self.succeed(2, "config.yaml", "checkpoint.export=" + name, "log.jsonl=%s.jsonl" % name, *args)
         return self.file_bytes(name, "model.safetensors"), events(self.path(name + ".jsonl"))
 
+    def forge(self, folder, change):
+        """A manifest that says something else, with the checksum of what it says."""
+        xxh = load_xxhash()
+        if xxh is None:
+            self.skipTest("the library of XXH3 is not installed")
+        path = self.path(folder, "manifest.json")
+        with open(path) as f:
+            manifest = json.load(f)
+        del manifest["checksum"]
+        change(manifest)
+        text = json.dumps(manifest, separators=(",", ":"))
+        self.assertEqual(text[-2:], '"}')
+        with open(path, "w") as f:
+            f.write('%s","checksum":"%016x"}\n' % (text[:-2], xxh(text[:-2].encode())))
+
     def kinds(self, log, *names):
         """Events of these kinds without what takes time or differs by the number of ranks."""
         keep = ("event", "step", "loss", "loss_mean", "lr", "lr_embedding", "auc", "samples")
@@ -135,6 +150,23 @@ class Resume(CheckpointTest):
         self.succeed(2, "config.yaml", "train.steps=11", "checkpoint.path=ckpt")
         self.succeed(2, "config.yaml", "train.epochs=2", "checkpoint.path=ckpt", "checkpoint.export=cut")
         self.assertEqual(self.file_bytes("cut", "model.safetensors"), self.file_bytes("straight", "model.safetensors"))
+
+    def test_after_scaled_losses(self):
+        """Of a run in fp16 that skipped two of five updates: without scaling Adam goes on from the three that were made."""
+        self.make_data()
+        args = ["config.yaml", DETERMINISTIC, OPTIMIZERS["adam"]]
+        weights = []
+        for k, progress in enumerate(({"updates": 3}, {"updates": 5, "skipped_steps": 2, "loss_scale": 1024.0, "good_steps": 1}, {"updates": 5})):
+            path = "ckpt_%d" % k
+            self.succeed(2, *args, "checkpoint.path=" + path, "train.steps=5")
+            self.forge(os.path.join(path, "step_000000005"), lambda manifest: manifest["progress"].update(progress))
+            self.succeed(2, *args, "checkpoint.path=" + path, "checkpoint.export=out")
+            weights.append(self.file_bytes("out", "model.safetensors"))
+        self.assertEqual(weights[1], weights[0])
+        self.assertNotEqual(weights[2], weights[0])
+        with open(self.path("ckpt_1", "step_000000008", "manifest.json")) as f:
+            saved = json.load(f)["progress"]
+        self.assertEqual([saved[k] for k in ("step", "updates", "skipped_steps", "loss_scale", "good_steps")], [8, 6, 0, 0, 0])
 
     def test_finished(self):
         """Nothing is left to do: no step, no other checkpoint, the same export."""
@@ -381,6 +413,21 @@ class Damaged(CheckpointTest):
         self.one_message(done.stderr, r"warning: ckpt: damaged, so neither to be resumed nor removed when its turn comes: step_000000006$")
         self.assertEqual(checkpoints(self.path("ckpt")), ["step_000000006", "step_000000007"])
 
+    def test_forged(self):
+        """Numbers that no training comes to, under a checksum that fits: refused by member and value."""
+        good = self.file_bytes(self.folder_of, "manifest.json")
+        for section, member, value, expected in (("", "serial", 2 ** 63 - 1, r"a whole number from 0 to \d+"),
+                                                 ("progress", "step", 2 ** 63 - 1, r"a whole number from 0 to \d+"),
+                                                 ("progress", "updates", 6, "a whole number from 0 to 5"),
+                                                 ("progress", "row", 120, "a whole number from 0 to 119"),
+                                                 ("progress", "epoch", 2 ** 60, r"at most \d+ of 8 batches each"),
+                                                 ("progress", "loss_scale", 1e300, "0 or a power of two")):
+            self.forge(self.folder_of, lambda manifest: (manifest[section] if section else manifest).update({member: value}))
+            self.refuse(2, 1, r"^%s/manifest\.json: '%s' is [0-9.e+]+, expected %s$" % (re.escape(self.folder_of), member, expected), *self.args)
+            with open(self.path(self.folder_of, "manifest.json"), "wb") as f:
+                f.write(good)
+        self.succeed(2, *self.args)
+
     def test_of_another_checkpoint(self):
         """A whole, sound file, but not this checkpoint's."""
         self.succeed(3, *self.args, "train.steps=6")
@@ -420,6 +467,22 @@ class Leftovers(CheckpointTest):
         self.refuse(2, 1, r"config\.yaml/ckpt: cannot make the folder: Not a directory", "config.yaml", "checkpoint.path=config.yaml/ckpt")
         self.refuse(2, 1, r"config\.yaml/ckpt: cannot make the folder: Not a directory", "config.yaml", "checkpoint.path=config.yaml/ckpt",
                     "checkpoint.resume=never")
+
+
+    def test_export_among_checkpoints(self):
+        """A folder of checkpoint.path has no room for an export, under whatever name; nothing is made there."""
+        self.make_data()
+        self.succeed(2, "config.yaml", "checkpoint.path=ckpt", "train.steps=2")
+        before = self.file_bytes("ckpt", "step_000000002", "manifest.json")
+        os.symlink("ckpt/step_000000002", self.path("out"))
+        os.symlink("ckpt", self.path("link"))
+        for path, export in (("ckpt", "out"), ("ckpt", "link/step_000000002"), ("link", "ckpt/step_000000009"), ("ckpt", self.path("link", "step_9", "x")),
+                             ("link", "data/../link/.step_000000003.part")):
+            self.refuse(1, 1, r'checkpoint\.export: found "%s", expected a folder that is no checkpoint of checkpoint\.path$' % re.escape(export),
+                        "config.yaml", "checkpoint.path=" + path, "checkpoint.export=" + export)
+        self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", "step_000000002"])
+        self.assertEqual(self.file_bytes("ckpt", "step_000000002", "manifest.json"), before)
+        self.succeed(2, "config.yaml", "checkpoint.path=ckpt", "checkpoint.export=link/export")
 
 
 class Files(CheckpointTest):

@@ -47,10 +47,20 @@ class Usage(fixture.RunTest):
                                      r"data, as `dlrm_data convert` makes it"),
                 ("data.path=.", r"\.: found neither feature_spec\.yaml nor model_size\.json in this folder; `dlrm_data convert` makes a "
                                 r"folder of data out of Criteo's text files"),
-                ("data.path=config.yaml", r"config\.yaml: found a file, expected a folder of data, as `dlrm_data convert` makes it"),
+                ("data.path=config.yaml", r'command line: data\.path: found "config\.yaml", a file; expected a folder of data, as `dlrm_data convert` '
+                                          r"makes it"),
+                ("data={format: npy, path: config.yaml}", r'command line: data\.path: found "config\.yaml", a file; expected a folder of data, .+'),
+                ("checkpoint.path=config.yaml", r"command line: checkpoint\.path: config\.yaml: not a folder"),
+                ("checkpoint.export=config.yaml", r"command line: checkpoint\.export: config\.yaml: not a folder"),
+                ("checkpoint.resume=config.yaml", r'command line: checkpoint\.resume: found "config\.yaml", which is no checkpoint: there is no '
+                                                  r"manifest\.json in it; expected auto, never or a checkpoint's folder"),
+                ("checkpoint.resume=data", r'command line: checkpoint\.resume: found "data", which is no checkpoint: .+'),
+                ("checkpoint={init_from: data, name_map: absent}", r'command line: checkpoint\.name_map: cannot find "absent": No such file or '
+                                                                   r"directory; expected a YAML file of names"),
                 ("checkpoint.name_map=config.yaml", r'command line: checkpoint\.name_map: found "config\.yaml", but checkpoint\.init_from '
                                                     r"is not set: there are no names to map"),
-                ("checkpoint.init_from=absent", r"absent: cannot open: No such file or directory"),
+                ("checkpoint.init_from=absent", r'command line: checkpoint\.init_from: cannot find "absent": No such file or directory; '
+                                                r"expected a safetensors file, or a folder of them"),
                 ("eval.every_steps=-1", r'command line: eval\.every_steps: found "-1", expected an integer from 0 to \d+, or null')):
             with self.subTest(argument=argument):
                 self.says(1, message, "config.yaml", argument)

@@ -47,6 +47,24 @@ class LossScale(fixture.RunTest):
             (self.assertEqual if was_skipped else self.assertNotEqual)(next_loss, loss, "step %d" % (k + 1))
         self.assertEqual(runs[0], runs[-1])
 
+    def test_resumed(self):
+        """A run that is cut goes on with the scale that it had, and counts the steps that it skipped before."""
+        self.make_data()
+        weights = coarse_weights(3)
+        weights["top.1.weight"] *= 512
+        fixture.write_safetensors(self.path("start.safetensors"), weights)
+        args = ["config.yaml", "device=cuda", "train.precision=fp16", "train.batch_size=120", "train.epochs=30", "train.deterministic=true",
+                "checkpoint.init_from=start.safetensors", "optimizer.dense={name: adam, learning_rate: 1.0e-4}",
+                "optimizer.embedding={name: adam, learning_rate: 1.0e-4}"]
+        self.succeed(1, *args, "log.jsonl=straight.jsonl", "checkpoint.export=straight")
+        for steps in (13, 30):
+            self.succeed(1, *args, "train.steps=%d" % steps, "checkpoint.path=ckpt", "checkpoint.export=cut")
+        straight, cut = ([(e["step"], e["loss"], e["loss_scale"], e["skipped_steps"]) for e in events(self.path(name), "step")]
+                         for name in ("straight.jsonl", "run.jsonl"))
+        self.assertGreater(straight[12][3], 0, "nothing overflowed before the cut")
+        self.assertEqual(cut, straight)
+        self.assertEqual(self.file_bytes("cut", "model.safetensors"), self.file_bytes("straight", "model.safetensors"))
+
     def test_narrow_layers(self):
         """A layer 1 wide inside an MLP is refused by name."""
         self.make_data()
