@@ -258,7 +258,7 @@ static const dlrm_key config_keys[] = {
     NAME("parallel.strategy", parallel.strategy, "auto", strategies,
          "basic: in turn. memory_balanced: by size, to and fro. memory_optimized: largest first, to the rank "
          "that holds least. auto: what a cost model expects the slowest rank to be fastest with, from the bytes that are looked "
-         "up, sent and updated; it also chooses the thresholds below that are null."),
+         "up, sent and updated, within the memory that each rank has; it also chooses the thresholds below that are null."),
     INT("parallel.data_parallel_threshold", parallel.data_parallel_threshold, "null", 0, MAX_ELEMENTS, "elements",
         "A table with at most so many elements is copied to every rank, which looks its own samples up there. null: none.",
         OR_NULL(-1)),

@@ -20,12 +20,25 @@ static int larger_first(const void *a, const void *b)
     return x->slice - y->slice;
 }
 
-static int least_loaded(const dlrm_placement *p)
+/* The rank that has least to do, of those that hold at most so many elements; if none does, the one that holds least. */
+static int least_loaded(const dlrm_placement *p, int64_t most)
 {
     int best = 0;
-    for (int r = 1; r < p->ranks; r++)
-        if (p->seconds[r] < p->seconds[best] || (p->seconds[r] == p->seconds[best] && p->elements[r] < p->elements[best])) best = r;
+    for (int r = 1; r < p->ranks; r++) {
+        const bool room = p->elements[r] <= most, best_has = p->elements[best] <= most;
+        const bool less = p->seconds[r] < p->seconds[best] || (p->seconds[r] == p->seconds[best] && p->elements[r] < p->elements[best]);
+        if (room != best_has ? room : room ? less : p->elements[r] < p->elements[best]) best = r;
+    }
     return best;
+}
+
+/* Of a rank's own slices, that memory has room for beside the replicated ones. */
+static int64_t most_elements(const dlrm_placement_args *args, const dlrm_placement *p)
+{
+    int64_t replicated = 0;
+    for (int k = 0; k < p->n_slices; k++)
+        if (p->slices[k].owner == DLRM_EVERY_RANK) replicated += p->slices[k].rows * p->slices[k].columns;
+    return args->memory == 0 ? INT64_MAX / 2 : args->memory / (args->work.table_bytes + 4 * args->work.states) - replicated;
 }
 
 /* --- slices --- */
@@ -169,6 +182,7 @@ static dlrm_status deal_out(const dlrm_placement_args *args, const dlrm_table_lo
     item *order;
     int n = 0;
     const int ranks = p->ranks;
+    const int64_t most = by_cost ? most_elements(args, p) : INT64_MAX / 2;
     TRY(dlrm_alloc(p->n_slices, sizeof *order, "placement", &order));
     for (int k = 0; k < p->n_slices; k++)
         if (p->slices[k].owner == NOBODY)
@@ -177,7 +191,7 @@ static dlrm_status deal_out(const dlrm_placement_args *args, const dlrm_table_lo
     for (int i = 0; i < n; i++) {
         int r = i % ranks;
         if (args->strategy == DLRM_MEMORY_OPTIMIZED || by_cost)
-            r = least_loaded(p);
+            r = least_loaded(p, most - order[i].elements);
         else if (args->strategy != DLRM_BASIC && i / ranks % 2 == 1)
             r = ranks - 1 - r;
         p->slices[order[i].slice].owner = r;

@@ -1,7 +1,4 @@
-/* What a placement costs, and the thresholds of strategy: auto. */
 #include "model/placement_cost.h"
-
-#include <stdlib.h>
 
 #include "base/mem.h"
 
@@ -75,6 +72,11 @@ static double sharing_seconds(const dlrm_placement_args *args, const dlrm_table_
     return (double)w->batch * ((load->ids * s->columns * w->value_bytes + 2 * told) / w->memory_rate + told / w->network_rate);
 }
 
+int64_t dlrm_slice_bytes(const dlrm_placement_work *w, const dlrm_slice *s)
+{
+    return s->rows * (s->columns * (w->table_bytes + 4LL * w->states) + 4LL * w->row_states);
+}
+
 void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, const dlrm_placement *p, double *seconds)
 {
     const dlrm_placement_work *w = &args->work;
@@ -94,116 +96,4 @@ void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_lo
     }
     if (p->replicated_tables > 0) everywhere += w->replicated_s;
     for (int r = 0; r < p->ranks; r++) seconds[r] += everywhere;
-}
-
-/* --- auto --- */
-
-typedef struct search {
-    const dlrm_model_spec *spec;
-    const dlrm_table_load *loads;
-    int ranks;
-    dlrm_placement_args best;
-    double seconds; /* of the slowest rank */
-    bool fits;
-    int64_t most_elements; /* that a rank may hold */
-} search;
-
-/* Keeps these arguments if they are better: what fits before what does not, then the slowest rank's time, which has to be
- * `below` times that of those kept. */
-static dlrm_status consider(search *s, const dlrm_placement_args *args, double below)
-{
-    dlrm_placement p;
-    double slowest = 0;
-    bool fits = true;
-    dlrm_status st = dlrm_placement_deal(s->spec, args, s->loads, s->ranks, &p);
-    if (st == DLRM_OK) dlrm_placement_seconds(args, s->loads, &p, p.seconds);
-    for (int r = 0; r < s->ranks && st == DLRM_OK; r++) {
-        if (p.seconds[r] > slowest) slowest = p.seconds[r];
-        fits &= p.elements[r] + p.replicated_elements <= s->most_elements;
-    }
-    dlrm_placement_clear(&p);
-    if (st != DLRM_OK) return st;
-    if (s->seconds >= 0 && (fits < s->fits || (fits == s->fits && slowest >= s->seconds * below))) return DLRM_OK;
-    s->best = *args;
-    s->seconds = slowest;
-    s->fits = fits;
-    return DLRM_OK;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* What a rank holds at most where slices are dealt out by memory, and a tenth more. */
-static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
-{
-    static const dlrm_strategy strategies[] = {DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED};
-    dlrm_status st = DLRM_OK;
-    for (int k = 0; k < 2 && st == DLRM_OK; k++) {
-        dlrm_placement_args a = *args;
-        dlrm_placement p;
-        a.strategy = strategies[k];
-        st = dlrm_placement_deal(s->spec, &a, s->loads, s->ranks, &p);
-        for (int r = 0; r < s->ranks && st == DLRM_OK; r++) {
-            const int64_t most = (int64_t)(1.1 * (double)(p.elements[r] + p.replicated_elements));
-            if (most > s->most_elements) s->most_elements = most;
-        }
-        dlrm_placement_clear(&p);
-    }
-    return st;
-}
-
-enum { TRIED = 24 /* thresholds of each kind */ };
-static const double BETTER = 0.999, WORTHWHILE = 0.95; /* what a way of cutting tables has to bring: the model is no better than that */
-
-/* One threshold after the other, those that are not given. sizes: of the tables, rising. */
-static dlrm_status search_thresholds(search *s, const int64_t *sizes)
-{
-    const int T = s->spec->n_tables;
-    const dlrm_placement_args given = s->best;
-    const int64_t share = (s->spec->table_elements + s->ranks - 1) / s->ranks;
-    /* Rows of a bag that are added where they arrive may not be rounded on their way: a run refuses to. */
-    const bool rounds = given.unpooled && given.work.value_bytes < 4;
-    dlrm_placement_args a = given;
-    for (int i = 0; i < TRIED && given.data_parallel < 0; i++) {
-        a = s->best;
-        a.data_parallel = sizes[(int64_t)i * (T - 1) / (TRIED - 1)];
-        TRY(consider(s, &a, s->best.data_parallel < 0 ? WORTHWHILE : BETTER));
-    }
-    for (int i = -2; i < 6 && given.column_slice < 0; i++) {
-        a = s->best;
-        a.column_slice = i < 0 ? share << -i : share >> i;
-        if (a.column_slice > 0) TRY(consider(s, &a, s->best.column_slice < 0 ? WORTHWHILE : BETTER));
-    }
-    for (int i = 0; i < TRIED && i < T && given.row_slice < 0 && !rounds; i++) {
-        a = s->best;
-        a.row_slice = sizes[T - 1 - i];
-        TRY(consider(s, &a, s->best.row_slice < 0 ? WORTHWHILE : BETTER));
-    }
-    return DLRM_OK;
-}
-
-dlrm_status dlrm_placement_choose(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks,
-                                  dlrm_placement_args *out)
-{
-    static const dlrm_strategy strategies[] = {DLRM_STRATEGY_AUTO, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED, DLRM_BASIC};
-    search s = {.spec = spec, .loads = loads, .ranks = ranks, .seconds = -1};
-    int64_t *sizes = NULL;
-    dlrm_status st = bound_memory(&s, args);
-    for (int k = 0; k < 4 && st == DLRM_OK; k++) {
-        dlrm_placement_args a = *args;
-        a.strategy = strategies[k];
-        st = consider(&s, &a, BETTER);
-    }
-    if (st == DLRM_OK && ranks > 1) st = dlrm_alloc(spec->n_tables, sizeof *sizes, "placement", &sizes);
-    if (st == DLRM_OK && ranks > 1) {
-        for (int t = 0; t < spec->n_tables; t++) sizes[t] = spec->tables[t].rows * spec->tables[t].dim;
-        qsort(sizes, (size_t)spec->n_tables, sizeof *sizes, by_size);
-        st = search_thresholds(&s, sizes);
-    }
-    dlrm_free(&sizes);
-    *out = s.best;
-    return st;
 }

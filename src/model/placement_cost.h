@@ -19,9 +19,11 @@ dlrm_status dlrm_placement_loads(const dlrm_model_spec *spec, dlrm_table_load **
 void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, const dlrm_placement *p, double *seconds);
 /* A slice's share of its owner's. */
 double dlrm_slice_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, const dlrm_slice *s);
+/* Of weights and optimizer state. */
+int64_t dlrm_slice_bytes(const dlrm_placement_work *w, const dlrm_slice *s);
 /* strategy: auto. The arguments, with thresholds where none are given and a way to deal slices out, whose slowest rank takes
- * least, among those whose ranks hold at most a tenth more than under memory_balanced and
- * memory_optimized. */
+ * least, among those whose ranks hold at most args->memory, and at most a tenth more than under memory_balanced and
+ * memory_optimized. DLRM_E_RUNTIME: none holds so little; the message names the largest tables and how many ranks would do. */
 dlrm_status dlrm_placement_choose(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks,
                                   dlrm_placement_args *out) DLRM_MUST_USE;
 /* The placement that these arguments give; strategy auto: slices by falling cost, each to the rank that has least to do. */

@@ -87,6 +87,30 @@ static dlrm_status check_device(const dlrm_session *s, const dlrm_work *mine)
                 (double)need / gib, s->device, (double)have / gib, (double)total / gib, largest(s, s->comm->rank, tables, sizeof tables));
 }
 
+static dlrm_status own_budget(const dlrm_session *s, int local_ranks, int64_t *bytes)
+{
+    int64_t total;
+    if (s->device < 0)
+        *bytes = dlrm_mem_available() / local_ranks;
+    else if (s->cfg.parallel.device_embedding_elements < 0)
+        TRY(dlrm_device_memory(s->device, bytes, &total));
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_memory_budget(const dlrm_session *s, int64_t *bytes)
+{
+    int64_t own = -1, *all;
+    dlrm_status st = own_budget(s, dlrm_comm_local_ranks(s->comm), &own);
+    if (st == DLRM_OK) st = dlrm_alloc(s->comm->ranks, sizeof *all, "memory of ranks", &all);
+    TRY(dlrm_comm_agree(s->comm, st, NULL));
+    dlrm_comm_allgather(s->comm, &own, sizeof own, all);
+    for (int p = 0; p < s->comm->ranks; p++)
+        if (all[p] > 0 && (own <= 0 || all[p] < own)) own = all[p];
+    *bytes = own > 0 ? own / 10 * 9 : 0;
+    dlrm_free(&all);
+    return DLRM_OK;
+}
+
 dlrm_status dlrm_memory_check(dlrm_session *s)
 {
     dlrm_work mine = {0};

@@ -380,11 +380,29 @@ void dlrm_report_checkpoint(dlrm_report *r, const dlrm_save_result *c)
     write_event(r, event);
 }
 
+/* What a rank's embeddings took of a step, in ms: with what waits for them in exchanges, and the sums of the MLPs' gradients. */
+static double tables_ms(const dlrm_report *r, const rank_end *e)
+{
+    const double s = e->seconds[DLRM_PHASE_LOOKUP] + e->seconds[DLRM_PHASE_EXCHANGE] + e->seconds[DLRM_PHASE_UPDATE];
+    return r->steps ? 1e3 * s / (double)r->steps : 0;
+}
+
+/* The slowest rank as the cost model has it, and as it was. */
+static void slowest_ranks(const dlrm_report *r, const rank_end *ranks, int *predicted, int *measured)
+{
+    *predicted = *measured = 0;
+    for (int p = 1; p < r->s->comm->ranks; p++) {
+        if (r->s->place.seconds[p] > r->s->place.seconds[*predicted]) *predicted = p;
+        if (tables_ms(r, &ranks[p]) > tables_ms(r, &ranks[*measured])) *measured = p;
+    }
+}
+
 static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, double median, double p95)
 {
     const int R = r->s->comm->ranks;
     char shares[300];
     int64_t peak = 0, clamped = 0;
+    int predicted, measured;
     double rest = 100;
     int at = 0;
     for (int k = 0; k < DLRM_PHASES; k++) {
@@ -401,6 +419,9 @@ static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, do
     if (r->steps > 0) {
         dlrm_info("step time: median %.2f ms, p95 %.2f ms | %.0f samples/s", median, p95, (double)r->samples / r->total_s);
         dlrm_info("time: %s (rank 0)", shares);
+        slowest_ranks(r, ranks, &predicted, &measured);
+        dlrm_info("tables of the slowest rank: %.2f ms a step predicted (rank %d), %.2f ms measured (rank %d)",
+                  1e3 * r->s->place.seconds[predicted], predicted, tables_ms(r, &ranks[measured]), measured);
     }
     dlrm_info("peak memory of a rank: %.1f MiB", (double)peak / (1 << 20));
     if (r->meter)
@@ -419,6 +440,8 @@ static json_t *rank_json(const dlrm_report *r, int p, const rank_end *e)
                      number(r->steps ? (double)e->sent_bytes / (double)r->steps : 0), "peak_bytes", (json_int_t)e->peak_bytes,
                      "peak_resident_bytes", (json_int_t)e->peak_resident, "clamped_ids", (json_int_t)e->clamped, "time_shares",
                      shares_json(e->seconds, r->total_s));
+    json_object_set_new(o, "tables_ms_predicted", number(1e3 * r->s->place.seconds[p]));
+    json_object_set_new(o, "tables_ms", number(tables_ms(r, e)));
     if (r->meter) {
         json_object_set_new(o, "device_peak_bytes", json_integer(e->device.peak_bytes));
         json_object_set_new(o, "device_watts", number(e->device.watts));

@@ -107,19 +107,28 @@ static dlrm_status open_data(dlrm_session *s)
     return DLRM_OK;
 }
 
-static dlrm_status make_placement(dlrm_session *s)
+/* memory: of a rank, for strategy auto. To look at, a model need not fit. */
+static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose purpose)
 {
     const dlrm_config *cfg = &s->cfg;
     const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
     dlrm_placement_args a = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
                              .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
-                             .unpooled = cfg->train.deterministic,
+                             .unpooled = cfg->train.deterministic, .memory = memory,
                              .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg)),
                                       .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
                                       .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt),
+                                      .row_states = dlrm_optimizer_rowwise(opt),
                                       .shared_bytes = dlrm_optimizer_rowwise(opt) ? (int)sizeof(dlrm_squares) : 0}};
     dlrm_device_rates(cfg, &a.work);
-    TRY(dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place));
+    dlrm_status st = dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);
+    if (st == DLRM_E_RUNTIME && purpose == DLRM_TO_CHECK && memory > 0) {
+        if (s->comm->rank == 0) dlrm_warn("%s", dlrm_error_message());
+        dlrm_placement_clear(&s->place);
+        a.memory = 0;
+        st = dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);
+    }
+    TRY(st);
     for (int i = 0; i < s->place.n_parts && dlrm_config_exchange_dtype(cfg) != DLRM_FP32; i++) {
         const dlrm_input *in = &s->spec.inputs[s->place.parts[i].input];
         if (s->place.parts[i].vectors > dlrm_input_vectors(in)) /* that are to be added */
@@ -152,7 +161,14 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     TRY(open_data(s));
     s->batch = dlrm_min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? dlrm_min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
-    TRY(make_placement(s));
+    return DLRM_OK;
+}
+
+/* Who has which tables and inputs, and so what each rank reads. */
+static dlrm_status open_placed(dlrm_session *s, int64_t memory, dlrm_purpose purpose)
+{
+    const dlrm_config *cfg = &s->cfg;
+    TRY(make_placement(s, memory, purpose));
     const int J = s->spec.n_inputs, R = s->comm->ranks;
     TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
     TRY(dlrm_alloc(J, sizeof *s->own_only, "inputs held", &s->own_only));
@@ -224,8 +240,11 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
     dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s); /* rank 0 may have waited for the lock longer than that */
     TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, s->weights_only, &s->from));
     TRY(dlrm_comm_agree(comm, find_weights(s), NULL));
-    if (!s->weights_only) TRY(find_start(s));
-    return dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL);
+    TRY(dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL));
+    int64_t memory;
+    TRY(dlrm_memory_budget(s, &memory));
+    TRY(dlrm_comm_agree(comm, open_placed(s, memory, purpose), NULL));
+    return s->weights_only ? DLRM_OK : find_start(s);
 }
 
 static int widest(const dlrm_model_spec *spec)

@@ -90,10 +90,11 @@ static void test_plugin(void **state)
 static void test_against_strategies(void **state)
 {
     (void)state;
-    static const int ranks[] = {1, 2, 8, 16, 128};
+    static const int ranks[] = {1, 2, 4, 8, 16, 32, 64, 128};
+    enum { RANKS = sizeof ranks / sizeof *ranks };
     for (int i = 0; i < MODELS; i++) {
         bool ahead = false;
-        for (int k = 0; k < 5; k++) {
+        for (int k = 0; k < RANKS; k++) {
             opened o;
             int64_t most, held, most_by_memory = 0;
             open_model(models[i].name, &o);
@@ -114,6 +115,82 @@ static void test_against_strategies(void **state)
         }
         if (!ahead && i < MODELS - 1) fail_msg("%s: auto is never ahead of the strategies", models[i].name);
     }
+}
+
+/* Bytes of the rank that holds most. */
+static int64_t fullest(const dlrm_placement_args *a, const dlrm_placement *p)
+{
+    int64_t most = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        int64_t bytes = 0;
+        for (int k = 0; k < p->n_slices; k++) {
+            const dlrm_slice *s = &p->slices[k];
+            if (s->owner == r || s->owner == DLRM_EVERY_RANK)
+                bytes += s->rows * s->columns * (a->work.table_bytes + 4 * a->work.states) + s->rows * 4 * a->work.row_states;
+        }
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* With little more memory than the tables take in all, whatever they are: what is too large is cut. */
+static void test_memory(void **state)
+{
+    (void)state;
+    static const int ranks[] = {2, 16};
+    for (int i = 0; i < MODELS; i++)
+        for (int k = 0; k < 2; k++) {
+            opened o;
+            dlrm_placement p;
+            open_model(models[i].name, &o);
+            o.args.strategy = DLRM_STRATEGY_AUTO;
+            o.args.memory = (int64_t)(1.2 * 8 * (double)o.spec.table_elements / ranks[k]);
+            if (dlrm_placement_make(&o.spec, &o.args, ranks[k], &p) != DLRM_OK) fail_msg("%s, %d ranks: %s", models[i].name, ranks[k], dlrm_error_message());
+            if (fullest(&o.args, &p) > o.args.memory)
+                fail_msg("%s, %d ranks: %lld bytes of %lld", models[i].name, ranks[k], (long long)fullest(&o.args, &p), (long long)o.args.memory);
+            dlrm_placement_clear(&p);
+            close_model(&o);
+        }
+}
+
+/* One table of most of the bytes, which no number of ranks makes smaller but by cutting it: by columns, by rows where there is but
+ * one column, or by what is given; else the message says what is too large, and how many ranks would do, which is so. */
+static void test_too_little_memory(void **state)
+{
+    (void)state;
+    enum { ROWS = 1000000 };
+    dlrm_table tables[] = {{.name = "small", .rows = 1000, .dim = 16}, {.name = "large", .rows = ROWS, .dim = 16}, {.name = "middle", .rows = ROWS / 5, .dim = 16}};
+    dlrm_input inputs[] = {{.name = "a", .table = 0, .hotness = 1}, {.name = "b", .table = 1, .hotness = 1}, {.name = "c", .table = 2, .hotness = 1}};
+    dlrm_model_spec spec = {.n_tables = 3, .tables = tables, .n_inputs = 3, .inputs = inputs, .table_elements = 16 * (1000 + ROWS + ROWS / 5)};
+    dlrm_placement_args args = {.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1, .memory = 24000000,
+                                .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .row_states = 1, .memory_rate = 10e9, .network_rate = 5e9}};
+    dlrm_placement p;
+    const char *number;
+    assert_int_equal(dlrm_placement_make(&spec, &args, 2, &p), DLRM_E_RUNTIME);
+    dlrm_placement_clear(&p);
+    const char *says = dlrm_error_message();
+    assert_non_null(strstr(says, "no placement of the tables fits 2 ranks of 0.02 GiB: one would hold 0.0"));
+    assert_non_null(strstr(says, "tables and optimizer state need 0.08 GiB in all, the largest large (1000000 rows x 16: 0.06 GiB), middle (200000 rows x 16: "
+                                 "0.01 GiB), small (1000 rows x 16: 0.00 GiB); "));
+    assert_non_null(number = strstr(says, "GiB); "));
+    const int enough = atoi(number + 6);
+    assert_in_range(enough, 4, 6); /* 81.7 MB, and columns have the rows' state with each owner */
+    assert_taken(dlrm_placement_make(&spec, &args, enough, &p));
+    assert_true(fullest(&args, &p) <= args.memory);
+    assert_true(p.first_slice[2] - p.first_slice[1] > 1);
+    dlrm_placement_clear(&p);
+    assert_int_equal(dlrm_placement_make(&spec, &args, enough - 1, &p), DLRM_E_RUNTIME);
+    dlrm_placement_clear(&p);
+
+    tables[1] = (dlrm_table){.name = "large", .rows = 16 * ROWS, .dim = 1}; /* rows alone */
+    args.work.row_states = 0;
+    assert_taken(dlrm_placement_make(&spec, &args, 4, &p));
+    assert_true(p.slices[p.first_slice[1]].row_step == 4 && fullest(&args, &p) <= args.memory);
+    dlrm_placement_clear(&p);
+    args.row_slice = 17 * ROWS; /* given, and too large for any table */
+    assert_int_equal(dlrm_placement_make(&spec, &args, 4, &p), DLRM_E_RUNTIME);
+    dlrm_placement_clear(&p);
+    assert_non_null(strstr(dlrm_error_message(), "; with these thresholds no number of ranks up to 1024 would do"));
 }
 
 /* Thresholds that are given stay. */
@@ -163,6 +240,8 @@ int main(void)
         cmocka_unit_test_teardown(test_sizes, no_blocks_left),
         cmocka_unit_test_teardown(test_plugin, no_blocks_left),
         cmocka_unit_test_teardown(test_against_strategies, no_blocks_left),
+        cmocka_unit_test_teardown(test_memory, no_blocks_left),
+        cmocka_unit_test_teardown(test_too_little_memory, no_blocks_left),
         cmocka_unit_test_teardown(test_given, no_blocks_left),
         cmocka_unit_test_teardown(test_rows_apart, no_blocks_left),
     };

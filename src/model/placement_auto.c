@@ -1,0 +1,243 @@
+/* strategy: auto. A search over thresholds and ways to deal slices out, by the cost model, within the ranks' memory. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "model/placement_cost.h"
+
+typedef struct search {
+    const dlrm_model_spec *spec;
+    const dlrm_table_load *loads;
+    int ranks;
+    dlrm_placement_args best;
+    double seconds;   /* of the slowest rank; < 0: nothing has been tried */
+    int64_t fullest;  /* bytes of the rank that holds most */
+    int64_t limit;    /* bytes that a rank should hold at most */
+    int64_t *bytes;   /* [ranks] scratch */
+    int64_t *sizes;   /* [n_tables] elements, rising */
+} search;
+
+static int64_t fullest(const search *s, const dlrm_placement *p)
+{
+    int64_t everywhere = 0, most = 0;
+    for (int r = 0; r < s->ranks; r++) s->bytes[r] = 0;
+    for (int k = 0; k < p->n_slices; k++)
+        *(p->slices[k].owner == DLRM_EVERY_RANK ? &everywhere : &s->bytes[p->slices[k].owner]) += dlrm_slice_bytes(&s->best.work, &p->slices[k]);
+    for (int r = 0; r < s->ranks; r++) most = s->bytes[r] > most ? s->bytes[r] : most;
+    return most + everywhere;
+}
+
+static int64_t beyond(int64_t bytes, int64_t limit)
+{
+    return bytes > limit ? bytes - limit : 0;
+}
+
+/* Keeps these arguments if they are better: nearer to the limit of memory or within it, then the slowest rank's time, which has to
+ * be `below` times that of those kept. */
+static dlrm_status consider(search *s, const dlrm_placement_args *args, double below)
+{
+    dlrm_placement p;
+    double slowest = 0;
+    int64_t most = 0;
+    dlrm_status st = dlrm_placement_deal(s->spec, args, s->loads, s->ranks, &p);
+    if (st == DLRM_OK) {
+        dlrm_placement_seconds(args, s->loads, &p, p.seconds);
+        for (int r = 0; r < s->ranks; r++) slowest = p.seconds[r] > slowest ? p.seconds[r] : slowest;
+        most = fullest(s, &p);
+    }
+    dlrm_placement_clear(&p);
+    if (st != DLRM_OK) return st;
+    const int64_t mine = beyond(most, s->limit), kept = beyond(s->fullest, s->limit);
+    if (s->seconds >= 0 && (mine > kept || (mine == kept && slowest >= s->seconds * below))) return DLRM_OK;
+    s->best = *args;
+    s->seconds = slowest;
+    s->fullest = most;
+    return DLRM_OK;
+}
+
+/* The limit: what a rank holds at most where slices are dealt out by memory, and a tenth more; and what it may hold. */
+static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
+{
+    static const dlrm_strategy strategies[] = {DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED};
+    dlrm_status st = DLRM_OK;
+    for (int k = 0; k < 2 && st == DLRM_OK; k++) {
+        dlrm_placement_args a = *args;
+        dlrm_placement p;
+        a.strategy = strategies[k];
+        st = dlrm_placement_deal(s->spec, &a, s->loads, s->ranks, &p);
+        const int64_t most = st == DLRM_OK ? (int64_t)(1.1 * (double)fullest(s, &p)) : 0;
+        if (most > s->limit) s->limit = most;
+        dlrm_placement_clear(&p);
+    }
+    if (args->memory > 0 && args->memory < s->limit) s->limit = args->memory;
+    return st;
+}
+
+/* --- thresholds, those that are not given --- */
+
+enum { TRIED = 24 /* thresholds of each kind */ };
+static const double BETTER = 0.999, WORTHWHILE = 0.95; /* what a way of cutting tables has to bring: the model is no better than that */
+
+static bool fits(const search *s)
+{
+    return s->best.memory == 0 || s->fullest <= s->best.memory;
+}
+
+/* While memory does not do, dealt out by memory, too. */
+static dlrm_status consider_cut(search *s, const dlrm_placement_args *args, bool new_kind)
+{
+    dlrm_placement_args a = *args;
+    TRY(consider(s, &a, new_kind ? WORTHWHILE : BETTER));
+    if (fits(s)) return DLRM_OK;
+    a.strategy = DLRM_MEMORY_OPTIMIZED;
+    return consider(s, &a, new_kind ? WORTHWHILE : BETTER);
+}
+
+static dlrm_status replicate(search *s)
+{
+    const int T = s->spec->n_tables;
+    const bool given = s->best.data_parallel >= 0;
+    for (int i = 0; i < TRIED && !given; i++) {
+        dlrm_placement_args a = s->best;
+        a.data_parallel = s->sizes[(int64_t)i * (T - 1) / (TRIED - 1)];
+        TRY(consider(s, &a, s->best.data_parallel < 0 ? WORTHWHILE : BETTER));
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status cut_columns(search *s)
+{
+    const int64_t share = (s->spec->table_elements + s->ranks - 1) / s->ranks;
+    const bool given = s->best.column_slice >= 0;
+    for (int i = -2; i < 6 && !given; i++) {
+        dlrm_placement_args a = s->best;
+        a.column_slice = i < 0 ? share << -i : share >> i;
+        if (a.column_slice > 0) TRY(consider_cut(s, &a, s->best.column_slice < 0));
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status cut_rows(search *s)
+{
+    const int T = s->spec->n_tables;
+    /* Rows of a bag that are added where they arrive may not be rounded on their way: a run refuses to. */
+    const bool rounds = s->best.unpooled && s->best.work.value_bytes < 4, given = s->best.row_slice >= 0;
+    for (int i = 0; i < TRIED && i < T && !given && !rounds; i++) {
+        dlrm_placement_args a = s->best;
+        a.row_slice = s->sizes[T - 1 - i];
+        TRY(consider_cut(s, &a, s->best.row_slice < 0));
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status search_thresholds(search *s)
+{
+    if (!fits(s)) { /* what makes it fit first */
+        TRY(cut_columns(s));
+        TRY(cut_rows(s));
+        return replicate(s);
+    }
+    TRY(replicate(s));
+    TRY(cut_columns(s));
+    return cut_rows(s);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static dlrm_status run(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, search *s)
+{
+    static const dlrm_strategy strategies[] = {DLRM_STRATEGY_AUTO, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED, DLRM_BASIC};
+    dlrm_status st;
+    *s = (search){.spec = spec, .loads = loads, .ranks = ranks, .best = *args, .seconds = -1};
+    TRY_TO(done, st, dlrm_alloc(ranks, sizeof *s->bytes, "placement", &s->bytes));
+    TRY_TO(done, st, dlrm_alloc(spec->n_tables, sizeof *s->sizes, "placement", &s->sizes));
+    for (int t = 0; t < spec->n_tables; t++) s->sizes[t] = spec->tables[t].rows * spec->tables[t].dim;
+    qsort(s->sizes, (size_t)spec->n_tables, sizeof *s->sizes, by_size);
+    TRY_TO(done, st, bound_memory(s, args));
+    for (int k = 0; k < 4; k++) {
+        dlrm_placement_args a = *args;
+        a.strategy = strategies[k];
+        TRY_TO(done, st, consider(s, &a, BETTER));
+    }
+    if (ranks > 1) TRY_TO(done, st, search_thresholds(s));
+done:
+    dlrm_free(&s->sizes);
+    dlrm_free(&s->bytes);
+    return st;
+}
+
+/* --- too little memory --- */
+
+enum { SHOWN = 3, MOST_RANKS = 1024 };
+static const double GIB = 1 << 30;
+
+static int64_t table_bytes(const dlrm_placement_args *args, const dlrm_table *t)
+{
+    return dlrm_slice_bytes(&args->work, &(dlrm_slice){.rows = t->rows, .columns = t->dim});
+}
+
+/* "t0 (60000 rows x 16: 0.01 GiB), …" */
+static void largest(const dlrm_model_spec *spec, const dlrm_placement_args *args, char *text, size_t size)
+{
+    size_t at = 0;
+    int64_t last = INT64_MAX;
+    int before = -1; /* told last: of `last` bytes */
+    text[0] = 0;
+    for (int n = 0; n < SHOWN && n < spec->n_tables && at < size; n++) {
+        int best = -1;
+        for (int t = 0; t < spec->n_tables; t++) {
+            const int64_t bytes = table_bytes(args, &spec->tables[t]);
+            if (bytes > last || (bytes == last && t <= before)) continue;
+            if (best < 0 || bytes > table_bytes(args, &spec->tables[best])) best = t;
+        }
+        const dlrm_table *t = &spec->tables[best];
+        before = best;
+        last = table_bytes(args, t);
+        at += (size_t)snprintf(text + at, size - at, "%s%s (%lld rows x %d: %.2f GiB)", n ? ", " : "", t->name, (long long)t->rows, t->dim,
+                               (double)last / GIB);
+    }
+}
+
+/* The least number of ranks, of more than these, that would do; 0: none up to MOST_RANKS. */
+static dlrm_status enough_ranks(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks,
+                                int64_t total, int *enough)
+{
+    const int64_t least = (total + args->memory - 1) / args->memory;
+    *enough = 0;
+    for (int64_t n = least > ranks ? least : ranks + 1; n <= MOST_RANKS && *enough == 0; n += 1 + n / 16) {
+        search s;
+        TRY(run(spec, args, loads, (int)n, &s));
+        if (fits(&s)) *enough = (int)n;
+    }
+    return DLRM_OK;
+}
+
+static dlrm_status refuse(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, const search *s)
+{
+    char tables[1000], advice[200];
+    int64_t total = 0;
+    int enough;
+    snprintf(advice, sizeof advice, "with these thresholds no number of ranks up to %d would do", MOST_RANKS);
+    for (int t = 0; t < spec->n_tables; t++) total += table_bytes(args, &spec->tables[t]);
+    TRY(enough_ranks(spec, args, loads, s->ranks, total, &enough));
+    if (enough) snprintf(advice, sizeof advice, "%d ranks with as much memory each would do", enough);
+    if (total / args->memory >= MOST_RANKS)
+        snprintf(advice, sizeof advice, "more than %lld ranks with as much memory each are needed", (long long)(total / args->memory));
+    largest(spec, args, tables, sizeof tables);
+    return FAIL(DLRM_E_RUNTIME, "no placement of the tables fits %d rank%s of %.2f GiB: one would hold %.2f GiB; tables and optimizer state need "
+                "%.2f GiB in all, the largest %s; %s", s->ranks, s->ranks > 1 ? "s" : "", (double)args->memory / GIB, (double)s->fullest / GIB,
+                (double)total / GIB, tables, advice);
+}
+
+dlrm_status dlrm_placement_choose(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks,
+                                  dlrm_placement_args *out)
+{
+    search s;
+    TRY(run(spec, args, loads, ranks, &s));
+    *out = s.best;
+    return fits(&s) ? DLRM_OK : refuse(spec, args, loads, &s);
+}
