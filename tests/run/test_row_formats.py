@@ -47,6 +47,10 @@ class SameRows(RowTest):
         for ranks in (1, 2, 3, 4):
             self.same(want, ranks, "data.format=hugectr_raw", "data.path=raw")
             self.same(want, ranks, "data.format=npy", "data.path=days")
+        unpooled = ["model.features.0.combiner=none", "model.features.2.combiner=none"]
+        want = self.outcome(1, *unpooled)
+        self.same(want, 2, *unpooled, "data.format=npy", "data.path=days", "parallel.row_slice_threshold=10000")
+        self.same(want, 3, *unpooled, "data.format=hugectr_raw", "data.path=raw", "parallel.data_parallel_threshold=200")
 
     def test_one_hot_in_archives(self):
         train, test = self.make(train=30, test=9)
