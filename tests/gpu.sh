@@ -110,6 +110,8 @@ if wants bits; then
     job "checkpoints, one GPU and CPU" "$python" tests/run/test_checkpoints_gpu.py "$trainer" OnGpus.test_one_gpu OnGpus.test_bf16 OnGpus.test_other_device
     [ "$gpus" = 1 ] || job "checkpoints, two GPUs" "$python" tests/run/test_checkpoints_gpu.py "$trainer" OnGpus.test_two_gpus
     job "tables in the host's memory" "$python" tests/run/test_host_memory.py "$trainer" OnGpu
+    job "unpooled ids" "$python" tests/run/test_unpooled.py "$trainer" OnGpus.test_one_gpu
+    [ "$gpus" = 1 ] || job "unpooled ids, two GPUs" "$python" tests/run/test_unpooled.py "$trainer" OnGpus.test_two_gpus
     job "fp16 and its loss scale" "$python" tests/run/test_loss_scale.py "$trainer"
     job "times of phases in graphs" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_shares
 fi

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """combiner: none. An unpooled feature of h ids is h features of one id that share its table: the same bits as those under every
-optimizer, interaction and placement, on any number of ranks; the probabilities of a model in NumPy; the ids of row formats."""
+optimizer, interaction and placement, on any number of ranks; the probabilities of a model in NumPy.
+
+test_unpooled.py TRAINER Unpooled|OnGpus[.test]        OnGpus wants that many GPUs
+"""
 import os
 
 import numpy as np
@@ -48,7 +51,7 @@ def apart(feature):
     return [(table, 1, "sum")] * hotness if combiner == "none" else [(table, hotness, combiner)]
 
 
-class Unpooled(fixture.RunTest):
+class Runs(fixture.RunTest):
     def setUp(self):
         super().setUp()
         r = np.random.default_rng(5)
@@ -93,6 +96,23 @@ class Unpooled(fixture.RunTest):
         log = [(e["event"], e["step"], e["loss"], e.get("auc")) for e in events(self.path("run.jsonl")) if e["event"] in ("step", "eval")]
         return log, self.file_bytes("out", "model.safetensors")
 
+    def same_bits(self, ranks, *more):
+        """As features of one id, under each optimizer; again on these numbers of ranks, each under another placement."""
+        kinds, names = ("cat", "pool", "dcn", "dot", "dot"), list(PLACEMENTS)
+        for k, optimizer in enumerate(OPTIMIZERS):
+            args = ["train.deterministic=true", "optimizer.embedding=" + optimizer, *more] + INTERACTIONS[kinds[k]]
+            one = self.outcome(1, "apart.yaml", *args)
+            self.assertEqual(self.outcome(1, "config.yaml", *args), one, optimizer)
+            for n in ranks:
+                name = names[(k + n) % len(names)]
+                forced = [x for x in PLACEMENTS[name] if "rowwise" not in optimizer or "column" not in x]
+                self.assertEqual(self.outcome(n, "config.yaml", *args, *forced), one, "%s, %s, %d ranks" % (optimizer, name, n))
+
+
+class Unpooled(Runs):
+    def test_bits(self):
+        self.same_bits((2, 3))
+
     def test_probabilities(self):
         """Of every interaction, against vectors put together in NumPy."""
         for kind in ("cat", "dot", "pool"):
@@ -119,19 +139,6 @@ class Unpooled(fixture.RunTest):
             z = (h @ w["top.1.weight"].T + w["top.1.bias"])[:, 0]
             self.assertLess(np.abs(np.load(self.path("p.npy")) - 1 / (1 + np.exp(-z))).max(), 1e-6, kind)
 
-    def test_bits(self):
-        """As features of one id, under each optimizer; again under two placements each, on 2 and on 3 ranks."""
-        kinds = ("cat", "pool", "dcn", "dot", "dot")
-        names = list(PLACEMENTS)
-        for k, optimizer in enumerate(OPTIMIZERS):
-            args = ["train.deterministic=true", "optimizer.embedding=" + optimizer] + INTERACTIONS[kinds[k]]
-            one = self.outcome(1, "apart.yaml", *args)
-            self.assertEqual(self.outcome(1, "config.yaml", *args), one, optimizer)
-            for ranks in (2, 3):
-                name = names[(k + ranks) % len(names)]
-                forced = [x for x in PLACEMENTS[name] if "rowwise" not in optimizer or "column" not in x]
-                self.assertEqual(self.outcome(ranks, "config.yaml", *args, *forced), one, "%s, %s, %d ranks" % (optimizer, name, ranks))
-
     def test_default_mode(self):
         """Every placement, within rounding of the features of one id; the same bits again."""
         for k, (name, forced) in enumerate(PLACEMENTS.items()):
@@ -156,6 +163,14 @@ class Unpooled(fixture.RunTest):
     def test_variable(self):
         self.refuse(1, 1, r"model\.features\.1\.combiner: found none, but feature tags has a variable number of ids, up to 3",
                     "config.yaml", "data={format: synthetic, synthetic: {batches: 1}}", "model.features.1.hotness={max: 3}")
+
+
+class OnGpus(Runs):
+    def test_one_gpu(self):
+        self.same_bits((), "device=cuda")
+
+    def test_two_gpus(self):
+        self.same_bits((2,), "device=cuda")
 
 
 if __name__ == "__main__":
