@@ -174,6 +174,13 @@ class Work(fixture.RunTest):
         start, _ = self.compare(2, "train.batch_size=64", "train.epochs=3")
         self.assertEqual(start["batch_size"], 7)
 
+    def test_rank_without_tables(self):
+        """Three tables of one column cannot be halved: the fourth rank holds nothing and still does its samples."""
+        self.make_data()
+        _, end = self.compare(4, "train.epochs=2", "log.every_steps=0", "model.interaction=cat", "model.embedding_dim=1")
+        self.assertEqual(end["per_rank"][3]["table_bytes"], 0)
+        self.assertGreater(end["per_rank"][3]["samples"], 0)
+
 
 if __name__ == "__main__":
     fixture.main()
