@@ -62,13 +62,14 @@ class SameRows(RowTest):
         self.same(want, 2, "data.format=npy", "data.path=days")
 
     def test_several_files(self):
+        """T22: part-2 before part-10."""
         train, test = self.make()
         want = self.outcome(1)
         for name, rows in (("part-2", train.part(0, 50)), ("part-10", train.part(50, 51)), ("last", train.part(51, 120)), ("score", test)):
             write_records(self.path("parts", name), rows)
         self.same(want, 3, "data.format=mlperf_bin", "data.path=parts", "data.train_files=part-*, last", "data.test_files=score")
 
-    def test_more_ranks_than_rows(self):
+    def test_more_ranks_than_rows(self):  # T9
         train, test = self.make(train=3, test=2)
         want = self.outcome(1)
         write_records(self.path("counts", "day_train.bin"), train)
@@ -101,6 +102,21 @@ class SameRows(RowTest):
             self.succeed(ranks, "config.yaml", "data.format=mlperf_bin", "data.path=counts", "data.test_part=" + part,
                          "checkpoint.init_from=out", "--predict", "got.npy")
             np.testing.assert_array_equal(np.load(self.path("got.npy")), want[rows])
+
+    def test_more_rows_than_fit_31_bits(self):
+        """T8: the second half of a file with more rows than Terabyte has, 192 GB of holes but for its first rows."""
+        train, test = self.make(test=70)
+        self.outcome(1)
+        self.succeed(1, "config.yaml", "checkpoint.init_from=out", "--predict", "want.npy")
+        write_records(self.path("counts", "day_train.bin"), train)
+        path, rows = self.path("counts", "day_test.bin"), 2 ** 32 + 2 ** 31
+        with open(path, "wb") as f:
+            f.truncate(rows * 32)
+            f.seek(rows // 2 * 32)
+            f.write(records(test).tobytes())
+        self.succeed(2, "config.yaml", "data.format=mlperf_bin", "data.path=counts", "data.dense_type=int32", "data.test_part=second_half",
+                     "eval.max_samples=70", "checkpoint.init_from=out", "--predict", "got.npy")
+        np.testing.assert_array_equal(np.load(self.path("got.npy")), np.load(self.path("want.npy")))
 
 
 class Shuffled(RowTest):

@@ -533,6 +533,57 @@ static void test_shortened(void **state)
     close_data(&o);
 }
 
+/* Rows beyond 31 and 32 bits, in files of 25 GB that are holes but for their last rows. */
+static void test_many_rows(void **state)
+{
+    (void)state;
+    enum { B = 1000, LAST = 500 };
+    const int64_t rows = ((int64_t)5 << 30) + LAST;
+    static const char spec[] = "channel_spec: {categorical: [c], label: [y], numerical: []}\n"
+                               "feature_spec: {c: {dtype: int32, cardinality: 1000}, y: {dtype: bool}}\n"
+                               "source_spec: {train: [{type: split_binary, features: [y], files: [train/y]}, "
+                               "{type: split_binary, features: [c], files: [train/c]}]}\n";
+    int32_t ids[LAST];
+    char labels[LAST];
+    for (int i = 0; i < LAST; i++) {
+        ids[i] = 999 - i;
+        labels[i] = (char)(i % 3 == 0);
+    }
+    write_file("feature_spec.yaml", spec, strlen(spec));
+    write_file("train/y", "", 0);
+    write_file("train/c", "", 0);
+    FILE *y = fopen(in_folder("train/y"), "r+b"), *c = fopen(in_folder("train/c"), "r+b");
+    fseek(y, rows - LAST, SEEK_SET);
+    fwrite(labels, 1, LAST, y);
+    fseek(c, (rows - LAST) * 4, SEEK_SET);
+    fwrite(ids, 4, LAST, c);
+    assert_int_equal(fclose(y) | fclose(c), 0);
+
+    dlrm_feature_spec files;
+    dlrm_dataset *d;
+    dlrm_reader *r;
+    data_model m = {0};
+    bool end;
+    add_input(&m, "c", 1000, 1, false);
+    assert_ok(dlrm_feature_spec_load(data_folder, &files));
+    assert_ok(dlrm_dataset_open(&m.cfg, &m.spec, &files, &d));
+    assert_true(dlrm_dataset_rows(d, DLRM_TRAIN_SPLIT) == rows);
+    dlrm_reader_args args = whole(&m, B);
+    args.first_batch = rows / B;
+    assert_ok(dlrm_reader_open(d, &args, &r));
+    const dlrm_batch *b = dlrm_reader_next(r, &end);
+    assert_int_equal(b->status, DLRM_OK);
+    assert_true(end && b->size == rows % B && b->first_row == rows / B * B);
+    for (int64_t s = 0; s < b->size; s++) {
+        const int64_t i = s - (b->size - LAST);
+        assert_true(b->labels[s] == (i >= 0 ? (float)labels[i] : 0.0f) && b->inputs[0].ids[s] == (i >= 0 ? (uint32_t)ids[i] : 0));
+    }
+    assert_null(dlrm_reader_next(r, &end));
+    dlrm_reader_close(&r);
+    dlrm_dataset_close(&d);
+    dlrm_feature_spec_clear(&files);
+}
+
 /* Hotness by config where the description is silent, and where both disagree on whether it varies. */
 static void test_hotness(void **state)
 {
@@ -577,7 +628,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_halves), cmocka_unit_test(test_one_bad_id), cmocka_unit_test(test_one_bad_float), IN_FOLDER(test_types),
         IN_FOLDER(test_refused),       IN_FOLDER(test_refused_bags),   IN_FOLDER(test_clamp),
-        IN_FOLDER(test_shortened),     IN_FOLDER(test_hotness),
+        IN_FOLDER(test_shortened),     IN_FOLDER(test_hotness),        IN_FOLDER(test_many_rows),
     };
     return cmocka_run_group_tests_name("split_binary", tests, NULL, NULL);
 }
