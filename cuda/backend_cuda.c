@@ -421,6 +421,7 @@ static const dlrm_backend_ops cuda_ops = {
     .scale_set = cuda_scale_set,
     .scale_get = cuda_scale_get,
     .table_init = cuda_table_init,
+    .rows_renew = cuda_rows_renew,
     .fill = cuda_fill,
     .lap = cuda_lap,
     .laps = cuda_laps,

@@ -122,6 +122,7 @@ void cuda_row_squares(dlrm_backend *be, const dlrm_update_args *a);
 void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a);
 void cuda_write_back(dlrm_backend *be, const dlrm_shard *s);
 void cuda_cache_use(dlrm_backend *be, const dlrm_shard *s, dlrm_cache_use *use);
+void cuda_rows_renew(dlrm_backend *be, const dlrm_rows_renew_args *a);
 void cuda_join_forward(dlrm_backend *be, const dlrm_join_args *a);
 void cuda_join_backward(dlrm_backend *be, const dlrm_join_args *a);
 void cuda_interact_forward(dlrm_backend *be, const dlrm_interact_args *a);

@@ -261,6 +261,8 @@ cudaError_t dlrm_cuda_table_init(void *weight, dlrm_dtype type, int64_t first, i
                                  uint64_t tensor, double scale, cudaStream_t stream);
 /* The same of a slice of a table. */
 cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, cudaStream_t stream);
+/* The rows' numbers are on the host, and travel with the launches. */
+cudaError_t dlrm_cuda_rows_renew(const dlrm_cuda_shard *s, const dlrm_rows_renew_args *r, cudaStream_t stream);
 cudaError_t dlrm_cuda_fill(float *p, int64_t n, float value, cudaStream_t stream);
 /* Copies from the host, at most DLRM_CUDA_STORE bytes, a multiple of 4: they travel with the launch, so the host may
  * change them at once and nothing waits. */

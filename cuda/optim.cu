@@ -1,6 +1,6 @@
 /* Flat arrays: dense update, initial values, conversion, and sums over partial results. Threads stride over the grid.
  */
-#include "cuda/rules.cuh"
+#include "cuda/rows.cuh"
 
 enum { THREADS = 256 };
 
@@ -95,6 +95,48 @@ cudaError_t dlrm_cuda_slice_init(const dlrm_table_init_args *a, cudaStream_t str
         return dlrm_cuda_table_init(a->weight, a->dtype, a->first_row * a->dim, n, a->seed, a->stream, a->scale, stream);
     if (n == 0) return cudaSuccess;
     WITH_TYPE(a->dtype, T, (slice_init_kernel<T><<<blocks_for(n, THREADS), THREADS, 0, stream>>>((T *)a->weight, *a)));
+    return cudaGetLastError();
+}
+
+/* Numbers of rows that travel with a launch, whose arguments may take 4 KB. */
+enum { ROWS_A_LAUNCH = 900 };
+struct row_numbers {
+    uint32_t v[ROWS_A_LAUNCH];
+};
+
+/* A thread for each element of the rows' weights, then of their state. */
+template <class T>
+__global__ void __launch_bounds__(THREADS)
+    rows_renew_kernel(const dlrm_cuda_table *table, const dlrm_rows_renew_args r, const row_numbers rows, int n)
+{
+    const dlrm_cuda_table t = *table;
+    const dlrm_table_init_args &a = r.init;
+    T *weight = (T *)t.weight;
+    const int width = r.rowwise ? 1 : t.dim;
+    const float scale = (float)a.scale;
+    for (int64_t i = thread_index(); i < (int64_t)n * a.columns; i += grid_threads()) {
+        const int64_t k = i / a.columns, column = i - k * a.columns, row = rows.v[k];
+        const int64_t element = (a.first_row + row * a.row_step) * a.dim + a.first_column + column;
+        weight[where_row_is(t, row) * a.columns + column] =
+            from_float<T>((2 * dlrm_rng_uniform(a.seed, a.stream, (uint64_t)element) - 1) * scale);
+    }
+    for (int64_t i = thread_index(); i < (int64_t)n * width; i += grid_threads()) {
+        const int64_t k = i / width, at = where_row_is(t, rows.v[k]) * width + i - k * width;
+        if (t.state[0]) t.state[0][at] = r.state_value;
+        if (t.state[1]) t.state[1][at] = r.state_value;
+    }
+}
+
+cudaError_t dlrm_cuda_rows_renew(const dlrm_cuda_shard *s, const dlrm_rows_renew_args *r, cudaStream_t stream)
+{
+    row_numbers rows = {};
+    for (int64_t at = 0; at < r->n; at += ROWS_A_LAUNCH) {
+        const int n = r->n - at < ROWS_A_LAUNCH ? (int)(r->n - at) : (int)ROWS_A_LAUNCH;
+        memcpy(rows.v, r->rows + at, (size_t)n * sizeof *rows.v);
+        WITH_TYPE(r->init.dtype, T,
+                  (rows_renew_kernel<T><<<blocks_for((int64_t)n * r->init.columns, THREADS), THREADS, 0, stream>>>(
+                      s->tables + r->table, *r, rows, n)));
+    }
     return cudaGetLastError();
 }
 

@@ -221,6 +221,12 @@ void cuda_row_sums(dlrm_backend *be, const dlrm_update_args *a)
                                     a->shard->wire, c->step, c->compute.stream), "gradient sums");
 }
 
+void cuda_rows_renew(dlrm_backend *be, const dlrm_rows_renew_args *a)
+{
+    const shard_work *w = a->shard->work;
+    cuda_must(cuda_of(be), dlrm_cuda_rows_renew(&w->shard, a, cuda_of(be)->compute.stream), "rows that start anew");
+}
+
 void cuda_rows_update(dlrm_backend *be, const dlrm_rows_update_args *a)
 {
     cuda_impl *c = cuda_of(be);

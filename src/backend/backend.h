@@ -318,6 +318,18 @@ typedef struct dlrm_table_init_args {
     double scale;                      /* √(1/rows of the table) */
 } dlrm_table_init_args;
 
+/* Rows of a table that start anew: their initial weights, as table_init gave them, and `state_value` in their state. They are
+ * among those that the batch whose slot has begun lists (so they are where its ops look for them). */
+typedef struct dlrm_rows_renew_args {
+    const dlrm_shard *shard;
+    int table;                 /* of the shard */
+    dlrm_table_init_args init; /* as of the whole table; `weight` unused */
+    int64_t n;
+    const uint32_t *rows;      /* host: [n] different rows, which may be changed once the op has returned */
+    bool rowwise;              /* state is one value a row */
+    float state_value;
+} dlrm_rows_renew_args;
+
 /* A training step: what its ops are given that differs from one step to the next. All else that they are given is the same
  * in all steps of a slot and a B. */
 typedef struct dlrm_step {
@@ -386,6 +398,7 @@ typedef struct dlrm_backend_ops {
     void (*scale_set)(dlrm_backend *, const dlrm_scale *);
     void (*scale_get)(dlrm_backend *, dlrm_scale *); /* waits for the steps so far */
     void (*table_init)(dlrm_backend *, const dlrm_table_init_args *);
+    void (*rows_renew)(dlrm_backend *, const dlrm_rows_renew_args *);
     void (*fill)(dlrm_backend *, float *p, int64_t n, float value);
     /* The time since the last lap was spent on this phase; DLRM_PHASES: on nothing of interest. */
     void (*lap)(dlrm_backend *, dlrm_phase phase);

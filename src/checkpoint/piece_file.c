@@ -201,6 +201,7 @@ static void add_sums(dlrm_piece_file *f, const char *data, int64_t bytes, bool l
 static int64_t not_finite(const dlrm_piece *p, const void *data, int64_t n)
 {
     bool any = false;
+    if (dlrm_dtype_is_integer(p->whole.dtype)) return -1;
     if (p->whole.dtype == DLRM_FP32) {
         const uint32_t *v = data;
         for (int64_t i = 0; i < n; i++) any |= (v[i] & 0x7f800000u) == 0x7f800000u;

@@ -6,7 +6,7 @@
  *                    whole=ROWSxCOLUMNS row=FIRST step=STEP column=FIRST
  *     checksums      U64 [n]: of the pieces' blocks of 1 MiB, in the order of the pieces in the file
  *     pieces         TENSOR (all of it), TENSOR@rows_A_B (rows A to B-1), TENSOR@rows_A_B_S (every S-th of these),
- *                    TENSOR@cols_A_B; F32, BF16 or F16
+ *                    TENSOR@cols_A_B; F32, BF16 or F16; what vocabularies have besides is I64 or U32
  *
  * The checksums of the header and of the tensor `checksums` stand in the manifest, so every byte is accounted for. */
 #pragma once

@@ -37,8 +37,12 @@ static void add_value(void *ctx, const char *path, const char *value)
 static json_t *tables_json(const dlrm_model_spec *spec)
 {
     json_t *list = json_array();
-    for (int t = 0; t < spec->n_tables; t++)
-        add(&list, NULL, json_pack("[s,I,i]", spec->tables[t].name, (json_int_t)spec->tables[t].rows, spec->tables[t].dim));
+    for (int t = 0; t < spec->n_tables; t++) {
+        const dlrm_table *table = &spec->tables[t];
+        add(&list, NULL, table->capacity > 0 ? json_pack("[s,I,i,s,I]", table->name, (json_int_t)table->rows, table->dim, dlrm_evict_text(table->evict),
+                                                         (json_int_t)table->admission)
+                                             : json_pack("[s,I,i]", table->name, (json_int_t)table->rows, table->dim));
+    }
     return list;
 }
 

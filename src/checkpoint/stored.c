@@ -146,7 +146,8 @@ static dlrm_status open_source(dlrm_stored *s, int number, const dlrm_stored_fil
         if (!strcmp(e->key, "checksums")) continue;
         stored_piece *p = &s->pieces[s->n++];
         *p = (stored_piece){.entry = e, .file = number, .first_sum = sum, .block_number = -1};
-        if (!e->dtype->to_float || e->dtype->bits > 32) return fail_piece(file->path, e->key, "expected F32, BF16 or F16");
+        const bool integers = !strcmp(e->dtype->name, "I64") || !strcmp(e->dtype->name, "U32");
+        if (!integers && (!e->dtype->to_float || e->dtype->bits > 32)) return fail_piece(file->path, e->key, "expected F32, BF16, F16, I64 or U32");
         TRY(read_place(file->path, metadata, p));
         sum += dlrm_sum_blocks(e->bytes);
     }

@@ -12,6 +12,8 @@
 
 typedef enum dlrm_device { DLRM_DEVICE_AUTO, DLRM_DEVICE_CPU, DLRM_DEVICE_CUDA } dlrm_device;
 typedef enum dlrm_combiner { DLRM_SUM, DLRM_MEAN, DLRM_UNPOOLED } dlrm_combiner;
+typedef enum dlrm_evict { DLRM_EVICT_NONE, DLRM_EVICT_LRU, DLRM_EVICT_LFU } dlrm_evict;
+enum { DLRM_DYNAMIC_ROWS = -1 /* rows: dynamic */ };
 typedef enum dlrm_strategy {
     DLRM_STRATEGY_AUTO,
     DLRM_BASIC,
@@ -55,7 +57,10 @@ enum { DLRM_DIM_AUTO = -1, DLRM_FROM_DATASET = -1 }; /* values of a width, and o
 typedef struct dlrm_table_entry {
     const char *name; /* NULL: t<index> */
     int64_t count;    /* 0: not given, so one */
-    int64_t rows;
+    int64_t rows;      /* or DLRM_DYNAMIC_ROWS, and these: */
+    int64_t capacity;  /* 0: not given */
+    dlrm_evict evict;
+    int64_t admission;
     int64_t dim; /* 0: embedding_dim; or DLRM_DIM_AUTO */
     dlrm_combiner combiner;
     dlrm_hotness hotness;
@@ -171,6 +176,7 @@ void dlrm_config_markdown(FILE *out);
 /* The names used in YAML, for logs: "dot", "memory_balanced", … */
 const char *dlrm_interaction_text(dlrm_interaction v);
 const char *dlrm_strategy_text(dlrm_strategy v);
+const char *dlrm_evict_text(dlrm_evict v);
 const char *dlrm_optimizer_text(dlrm_optimizer_name v);
 const char *dlrm_format_text(dlrm_format v);
 const char *dlrm_dtype_text(dlrm_dtype v);

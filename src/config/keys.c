@@ -82,6 +82,8 @@ static const dlrm_key_name combiners[] = {
     {"sum", DLRM_SUM, BUILT}, {"mean", DLRM_MEAN, BUILT}, {"none", DLRM_UNPOOLED, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name dims[] = {{"auto", DLRM_DIM_AUTO, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name dense_counts[] = {{"from_dataset", DLRM_FROM_DATASET, BUILT}, {NULL, 0, NULL}};
+static const dlrm_key_name row_numbers[] = {{"dynamic", DLRM_DYNAMIC_ROWS, BUILT}, {NULL, 0, NULL}};
+static const dlrm_key_name evictions[] = {{"none", DLRM_EVICT_NONE, BUILT}, {"lru", DLRM_EVICT_LRU, BUILT}, {"lfu", DLRM_EVICT_LFU, BUILT}, {NULL, 0, NULL}};
 static const dlrm_key_name optimizers[] = {{"sgd", DLRM_SGD, BUILT},
                                            {"adagrad", DLRM_ADAGRAD, BUILT},
                                            {"rowwise_adagrad", DLRM_ROWWISE_ADAGRAD, BUILT},
@@ -135,7 +137,20 @@ static const dlrm_key table_keys[] = {
          "from 0 in the list that `count` has expanded; with `count`, `<name>_0`, `<name>_1`, … Names are unique.",
          OR_NULL(0)),
     INT("count", count, "null", 1, 1 << 20, "tables", "So many alike tables. null: this one.", OR_NULL(0)),
-    INT("rows", rows, REQUIRED, 1, DLRM_MAX_ROWS, "rows", "Rows of the table; ids are 0 to rows - 1."),
+    INT("rows", rows, REQUIRED, 1, DLRM_MAX_ROWS, "rows",
+        "Rows of the table; ids are 0 to rows - 1. dynamic: ids are keys, any integers of 64 bits, which get "
+        "their rows as they appear; `capacity`, `evict` and `admission` say which do (docs/embeddings.md).",
+        .names = row_numbers),
+    INT("capacity", capacity, "null", 1, DLRM_MAX_ROWS - 1, "keys",
+        "With rows: dynamic, and required there: keys that have a row at a time. Row 0 is for all others, so the "
+        "table has capacity + 1 rows.",
+        OR_NULL(0)),
+    NAME("evict", evict, "none", evictions,
+         "With rows: dynamic: whose row a new key gets when all are taken: nobody's, and it reads row 0; that of the key "
+         "used least recently; of the key used least frequently. A row that the batch at hand uses stays."),
+    INT("admission", admission, "1", 1, UINT32_MAX, "occurrences",
+        "With rows: dynamic: the occurrence at which a key gets its row; until then it reads row 0. The last "
+        "`capacity` new keys are counted."),
     INT("dim", dim, "null", 1, 65536, "elements", "Width of the table; auto: by its rows, as in model.embedding_dim. null: model.embedding_dim.", OR_NULL(0), .names = dims),
     NAME("combiner", combiner, "sum", combiners,
          "What the rows that a sample lists become: one vector, their sum or mean; none: they stay apart, side by side in the "
@@ -372,6 +387,11 @@ const char *dlrm_interaction_text(dlrm_interaction v)
 const char *dlrm_strategy_text(dlrm_strategy v)
 {
     return name_of(strategies, (int)v);
+}
+
+const char *dlrm_evict_text(dlrm_evict v)
+{
+    return name_of(evictions, (int)v);
 }
 
 const char *dlrm_optimizer_text(dlrm_optimizer_name v)

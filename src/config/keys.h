@@ -9,7 +9,7 @@ enum { DLRM_MAX_LAYERS = 128, DLRM_MAX_TEXTS = 256, DLRM_MAX_TABLES = 1 << 20 /*
 
 typedef enum dlrm_key_type {
     DLRM_KEY_SECTION,      /* a map whose keys are rows of the same table */
-    DLRM_KEY_INT,          /* int64_t */
+    DLRM_KEY_INT,          /* int64_t, or one of `names`, which stands for its value */
     DLRM_KEY_FLOAT,        /* double */
     DLRM_KEY_BOOL,         /* bool */
     DLRM_KEY_TEXT,         /* const char * */

@@ -48,6 +48,21 @@ static const char *bad_name(const char *name)
     return name[0] ? NULL : "is empty";
 }
 
+/* capacity, evict and admission, and rows: dynamic, go together. */
+static dlrm_status check_rows(dlrm_spec_build *b, int e)
+{
+    const dlrm_table_entry *entry = &b->cfg->model.tables[e];
+    const bool dynamic = entry->rows == DLRM_DYNAMIC_ROWS;
+    if (dynamic && entry->capacity == 0)
+        return dlrm_config_fail(b->cfg, dlrm_spec_path(b, "tables", e, "capacity"),
+                                "missing, but rows: dynamic needs it; expected the number of keys that have a row at a time");
+    if (dynamic) return DLRM_OK;
+    const char *key = entry->capacity ? "capacity" : entry->evict != DLRM_EVICT_NONE ? "evict" : entry->admission != 1 ? "admission" : NULL;
+    if (!key) return DLRM_OK;
+    return dlrm_config_fail(b->cfg, dlrm_spec_path(b, "tables", e, key), "is for a table with rows: dynamic, but rows is %lld",
+                            (long long)entry->rows);
+}
+
 static dlrm_status expand_entry(dlrm_spec_build *b, int e)
 {
     const dlrm_table_entry *entry = &b->cfg->model.tables[e];
@@ -56,12 +71,20 @@ static dlrm_status expand_entry(dlrm_spec_build *b, int e)
     if (bad)
         return dlrm_config_fail(b->cfg, dlrm_spec_path(b, "tables", e, "name"), "the name \"%.60s\" %s", entry->name,
                                 bad);
+    TRY(check_rows(b, e));
     for (int64_t k = 0; k == 0 || k < entry->count; k++) {
         int t = out->n_tables++;
         dlrm_table *table = &out->tables[t];
         b->entry[t] = e;
         table->rows = entry->rows;
-        table->dim = dlrm_spec_dim(b->cfg, entry->dim, entry->rows);
+        if (entry->rows == DLRM_DYNAMIC_ROWS) {
+            table->rows = entry->capacity + 1;
+            table->capacity = entry->capacity;
+            table->evict = entry->evict;
+            table->admission = (uint32_t)entry->admission;
+            table->vocabulary = out->n_vocabularies++;
+        }
+        table->dim = dlrm_spec_dim(b->cfg, entry->dim, table->rows);
         if (!entry->name)
             TRY(make_text(&table->name, "t%d", t));
         else if (entry->count)
@@ -303,7 +326,7 @@ static dlrm_status bind_data(dlrm_spec_build *b)
         const dlrm_table *table = &out->tables[out->inputs[j].table];
         const dlrm_categorical *c = &data->categorical[j];
         TRY(bind_hotness(b, j));
-        if (table->rows >= c->cardinality) continue;
+        if (table->capacity > 0 || table->rows >= c->cardinality) continue;
         const char *path = b->entry ? dlrm_spec_path(b, "tables", b->entry[out->inputs[j].table], "rows")
                                     : dlrm_spec_path(b, "features", j, "table");
         return dlrm_config_fail(b->cfg, path, "table \"%s\" has %lld rows, but the data's feature %s needs %lld (%s)",

@@ -6,8 +6,12 @@
 
 typedef struct dlrm_table {
     char *name; /* unique; no white space, no '/', at most 200 bytes */
-    int64_t rows;
+    int64_t rows; /* of a table with a vocabulary: capacity + 1 */
     int dim;
+    int64_t capacity; /* keys; 0: no vocabulary, ids are rows */
+    dlrm_evict evict;
+    uint32_t admission;
+    int vocabulary; /* its number among those that have one */
 } dlrm_table;
 
 typedef struct dlrm_input {
@@ -30,6 +34,7 @@ typedef struct dlrm_model_spec {
     dlrm_interaction interaction;
     int pool_stride, cross_layers, cross_rank; /* cross: 0 unless dcn */
     int n_tables, n_inputs; /* a table may have no input */
+    int n_vocabularies;     /* tables that have one */
     dlrm_table *tables;
     dlrm_input *inputs;
     int bottom_width;      /* of vector 0: bottom output, else dense_features; 0 = no such vector */
@@ -43,3 +48,9 @@ typedef struct dlrm_model_spec {
 dlrm_status dlrm_model_spec_resolve(const dlrm_config *cfg, const dlrm_feature_spec *data,
                                     dlrm_model_spec *out) DLRM_MUST_USE;
 void dlrm_model_spec_clear(dlrm_model_spec *spec); /* copes with {0} */
+
+/* Are the input's ids keys, of a table whose rows are dynamic? */
+static inline bool dlrm_input_has_keys(const dlrm_model_spec *spec, int input)
+{
+    return spec->tables[spec->inputs[input].table].capacity > 0;
+}

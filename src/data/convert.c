@@ -64,6 +64,31 @@ bool dlrm_convert_ids(dlrm_elem from, const void *in, int64_t n, int64_t rows, u
     }
 }
 
+#define WIDEN_KEYS(type)                                      \
+    for (int64_t i = 0; i < n; i++) {                         \
+        type v;                                               \
+        memcpy(&v, (const char *)in + i * (int64_t)sizeof v, sizeof v); \
+        out[i] = v;                                           \
+    }
+
+void dlrm_convert_keys(dlrm_elem from, const void *in, int64_t n, int64_t *out)
+{
+    switch (from) {
+    case DLRM_INT8:
+        WIDEN_KEYS(int8_t)
+        break;
+    case DLRM_INT16:
+        WIDEN_KEYS(int16_t)
+        break;
+    case DLRM_INT32:
+        WIDEN_KEYS(int32_t)
+        break;
+    default:
+        DLRM_ASSERT(from == DLRM_INT64);
+        if (n > 0) memcpy(out, in, (size_t)n * sizeof *out);
+    }
+}
+
 int64_t dlrm_convert_id(dlrm_elem from, const void *in, int64_t i)
 {
     switch (from) {

@@ -8,6 +8,8 @@
 
 /* int8 … int64; valid: 0 <= id < rows, rows <= DLRM_MAX_ROWS. */
 bool dlrm_convert_ids(dlrm_elem from, const void *in, int64_t n, int64_t rows, uint32_t *out);
+/* int8 … int64; all are valid. `in` need not be aligned. */
+void dlrm_convert_keys(dlrm_elem from, const void *in, int64_t n, int64_t *out);
 /* Number i of them. */
 int64_t dlrm_convert_id(dlrm_elem from, const void *in, int64_t i);
 /* float16, float32; valid: finite. */

@@ -10,6 +10,7 @@
 
 typedef struct dlrm_ids {
     uint32_t *ids;    /* [count], each in [0, rows of the table) */
+    int64_t *keys;    /* in their place where the table's rows are dynamic: [count], as they stand in the data */
     int64_t *offsets; /* variable hotness: [B+1], sample s's bag is ids[offsets[s]] … ids[offsets[s+1]-1]; else NULL and
                          the bag is ids[s*hotness] … */
     int64_t count;

@@ -70,9 +70,14 @@ dlrm_pack_args dlrm_pack_args_of(const dlrm_model_spec *spec, const dlrm_reader_
         .spec = spec, .ranks = a->ranks, .rank = a->rank, .wanted_by = a->wanted_by, .own_only = a->own_only};
 }
 
+static int input_width(const dlrm_model_spec *spec, int j)
+{
+    return dlrm_input_has_keys(spec, j) ? (int)sizeof(int64_t) : dlrm_pack_width(spec->tables[spec->inputs[j].table].rows);
+}
+
 static int64_t input_bytes(const dlrm_model_spec *spec, int j)
 {
-    return (int64_t)spec->inputs[j].hotness * dlrm_pack_width(spec->tables[spec->inputs[j].table].rows);
+    return (int64_t)spec->inputs[j].hotness * input_width(spec, j);
 }
 
 /* Is input j in the block for rank r: among all ranks' ids, or (`own`) among those that a rank keeps to itself? */
@@ -95,7 +100,7 @@ static dlrm_status make_items(const dlrm_pack_args *a, dlrm_pack *p)
             if (!in_block(a, r, j, k >= J)) continue;
             p->items[n++] = (dlrm_pack_item){.rank = r,
                                              .input = j,
-                                             .width = dlrm_pack_width(a->spec->tables[a->spec->inputs[j].table].rows),
+                                             .width = input_width(a->spec, j),
                                              .at = at};
             at += input_bytes(a->spec, j);
             if (r == a->rank && k < J) p->received += input_bytes(a->spec, j);

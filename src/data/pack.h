@@ -1,7 +1,8 @@
 /* Ids on their way from the rank that read a sample to the ranks that look them up. Row formats hold all features of a
  * row together, so a rank reads the rows of its own samples alone, and then sends each rank the ids of the inputs that
  * this rank wants. A block of ids for one rank is, for each of its inputs in order, [own samples][hotness] ids of the
- * input's width: 1, 2, 3 or 4 bytes, as few as the table's last row needs, little-endian. Inputs of which a rank wants
+ * input's width: 1, 2, 3 or 4 bytes, as few as the table's last row needs, little-endian; 8 where ids are keys of a table
+ * whose rows are dynamic. Inputs of which a rank wants
  * its own samples' ids alone are last in the block that it has for itself, and in no other. Every rank can lay out
  * every other's block from the number of samples alone, so nothing but ids is sent. */
 #pragma once

@@ -70,7 +70,10 @@ static int64_t lay_out(const dlrm_reader *r, int64_t own, dlrm_batch *b, char *a
         if (!r->args.wanted[j]) continue;
         const int64_t samples = r->args.own_only && r->args.own_only[j] ? own : r->args.batch_size;
         if (spec->inputs[j].variable) PLACE(b->inputs[j].offsets, samples + 1);
-        PLACE(b->inputs[j].ids, samples * spec->inputs[j].hotness);
+        if (dlrm_input_has_keys(spec, j))
+            PLACE(b->inputs[j].keys, samples * spec->inputs[j].hotness);
+        else
+            PLACE(b->inputs[j].ids, samples * spec->inputs[j].hotness);
     }
 #undef PLACE
     return used;

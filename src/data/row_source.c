@@ -23,6 +23,7 @@ typedef struct row_reader {
     char *raw;     /* [block_rows] of the widest strip */
     char *column;  /* [block_rows] ids of one feature, out of a row of all */
     uint32_t *ids; /* [block_rows][largest hotness] */
+    int64_t *keys; /* the same, of a table whose rows are dynamic */
     bool shuffled;
     dlrm_shuffle order;
     dlrm_shelf *shelves; /* [n_strips] where rows are shuffled */
@@ -100,8 +101,11 @@ static void pack_input(row_reader *r, int j)
     const int64_t hotness = r->spec->inputs[j].hotness;
     for (int k = r->pack.input_at[j]; k < r->pack.input_at[j + 1]; k++) {
         const dlrm_pack_item *item = &r->pack.items[r->pack.of_input[k]];
-        dlrm_pack_ids(r->ids, r->n * hotness, item->width,
-                      (char *)r->b->packed + r->b->own * item->at + r->at * hotness * item->width);
+        char *to = (char *)r->b->packed + r->b->own * item->at + r->at * hotness * item->width;
+        if (dlrm_input_has_keys(r->spec, j))
+            memcpy(to, r->keys, (size_t)(r->n * hotness) * sizeof *r->keys);
+        else
+            dlrm_pack_ids(r->ids, r->n * hotness, item->width, to);
     }
 }
 
@@ -119,13 +123,18 @@ static dlrm_status bad_record(row_reader *r)
 }
 
 /* Ids of mlperf_bin are signed. */
+static int64_t record_id(const row_reader *r, int64_t i)
+{
+    return r->files->signed_ids ? (int64_t)(int32_t)r->ids[i] : (int64_t)r->ids[i];
+}
+
 static dlrm_status bad_record_ids(row_reader *r, int j)
 {
     const dlrm_record_layout *l = &r->files->layout;
     const dlrm_input *in = &r->spec->inputs[j];
     const dlrm_table *table = &r->spec->tables[in->table];
     for (int64_t i = 0; i < r->n * in->hotness; i++) {
-        int64_t id = r->files->signed_ids ? (int64_t)(int32_t)r->ids[i] : (int64_t)r->ids[i], s = i / in->hotness, row;
+        int64_t id = record_id(r, i), s = i / in->hotness, row;
         if (id >= 0 && id < table->rows) continue;
         if (dlrm_convert_outside(r->d->check, id, table->rows, &r->ids[i], &r->b->clamped)) continue;
         const char *path = origin(r, 0, s, &row);
@@ -144,9 +153,10 @@ static dlrm_status take_records(row_reader *r)
     if (!good) TRY(bad_record(r));
     for (int j = 0; j < r->spec->n_inputs; j++) {
         const dlrm_input *in = &r->spec->inputs[j];
-        if (!dlrm_record_ids(l, r->raw, r->n, r->files->first_id[j], in->hotness, r->spec->tables[in->table].rows,
-                             r->ids))
-            TRY(bad_record_ids(r, j));
+        const bool keys = dlrm_input_has_keys(r->spec, j);
+        const int64_t rows = keys ? (int64_t)UINT32_MAX + 1 : r->spec->tables[in->table].rows; /* of keys any will do */
+        if (!dlrm_record_ids(l, r->raw, r->n, r->files->first_id[j], in->hotness, rows, r->ids)) TRY(bad_record_ids(r, j));
+        for (int64_t i = 0; keys && i < r->n * in->hotness; i++) r->keys[i] = record_id(r, i);
         pack_input(r, j);
     }
     return DLRM_OK;
@@ -201,8 +211,10 @@ static dlrm_status bad_array_ids(row_reader *r, int j, int strip, const void *ra
 static dlrm_status take_ids(row_reader *r, int j, int strip, const void *raw)
 {
     const dlrm_input *in = &r->spec->inputs[j];
-    if (!dlrm_convert_ids(r->split->strips[strip].elem, raw, r->n * in->hotness, r->spec->tables[in->table].rows,
-                          r->ids))
+    const dlrm_elem elem = r->split->strips[strip].elem;
+    if (dlrm_input_has_keys(r->spec, j))
+        dlrm_convert_keys(elem, raw, r->n * in->hotness, r->keys);
+    else if (!dlrm_convert_ids(elem, raw, r->n * in->hotness, r->spec->tables[in->table].rows, r->ids))
         TRY(bad_array_ids(r, j, strip, raw));
     pack_input(r, j);
     return DLRM_OK;
@@ -265,6 +277,7 @@ static void close_reader(void **state)
     dlrm_free(&r->raw);
     dlrm_free(&r->column);
     dlrm_free(&r->ids);
+    dlrm_free(&r->keys);
     dlrm_free(state);
 }
 
@@ -326,6 +339,7 @@ static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *ar
     TRY(dlrm_alloc(r->block_rows, (size_t)widest, "a read buffer", &r->raw));
     TRY(dlrm_alloc(r->block_rows, sizeof(int64_t), "a read buffer", &r->column));
     TRY(dlrm_alloc(r->block_rows * hottest, sizeof *r->ids, "a read buffer", &r->ids));
+    if (d->spec->n_vocabularies > 0) TRY(dlrm_alloc(r->block_rows * hottest, sizeof *r->keys, "a read buffer", &r->keys));
     if (args->shuffle) TRY(open_shelves(r, d, args));
     return open_files(r);
 }

@@ -197,9 +197,23 @@ static dlrm_status read_bags(split_reader *r, int j, int64_t row, int64_t n, int
     return DLRM_OK;
 }
 
+/* All values are keys. */
+static bool keys_to_batch(dlrm_elem from, const void *in, int64_t n, int64_t rows, void *out)
+{
+    (void)rows;
+    dlrm_convert_keys(from, in, n, out);
+    return true;
+}
+
+/* Where ids, or keys, from number i on go. */
+static void *place_of(const dlrm_ids *in, int64_t i)
+{
+    return in->keys ? (void *)(in->keys + i) : (void *)(in->ids + i);
+}
+
 static passage ids_to_batch(const split_reader *r, int j)
 {
-    return (passage){.stream = dlrm_stream_ids,
+    return (passage){.stream = dlrm_input_has_keys(r->spec, j) ? keys_to_batch : dlrm_stream_ids,
                      .dtype = r->files->categorical[j].dtype,
                      .rows = r->spec->tables[r->spec->inputs[j].table].rows};
 }
@@ -210,11 +224,11 @@ static dlrm_status read_fixed(split_reader *r, int j, dlrm_batch *b)
     dlrm_ids *in = &b->inputs[j];
     passage p = ids_to_batch(r, j);
     in->count = in->samples * hotness;
-    if (pass_mapped(r, &r->ids[j], &p, (b->first_row + in->first) * r->ids[j].row_bytes, in->count, in->ids)) return DLRM_OK;
+    if (pass_mapped(r, &r->ids[j], &p, (b->first_row + in->first) * r->ids[j].row_bytes, in->count, place_of(in, 0))) return DLRM_OK;
     for (int64_t i = 0, n; i < in->samples; i += n) {
         n = in->samples - i < step ? in->samples - i : step;
         TRY(read_rows(r, &r->ids[j], in->first + i, n, r->block));
-        if (!pass_read(r, &p, n * hotness, in->ids + i * hotness))
+        if (!pass_read(r, &p, n * hotness, place_of(in, i * hotness)))
             TRY(bad_ids(r, j, b, in->samples, r->block, i * hotness, n * hotness));
     }
     return DLRM_OK;
@@ -230,11 +244,11 @@ static dlrm_status read_variable(split_reader *r, int j, dlrm_batch *b)
     const int64_t first = in->offsets[0];
     for (int64_t s = 0; s <= in->samples; s++) in->offsets[s] -= first;
     in->count = in->offsets[in->samples];
-    if (in->count == 0 || pass_mapped(r, &r->ids[j], &p, first * size, in->count, in->ids)) return DLRM_OK;
+    if (in->count == 0 || pass_mapped(r, &r->ids[j], &p, first * size, in->count, place_of(in, 0))) return DLRM_OK;
     for (int64_t i = 0, n; i < in->count; i += n) {
         n = in->count - i < step ? in->count - i : step;
         TRY(read_at(r, &r->ids[j], (first + i) * size, n * size, r->block));
-        if (!pass_read(r, &p, n, in->ids + i)) TRY(bad_ids(r, j, b, in->samples, r->block, i, n));
+        if (!pass_read(r, &p, n, place_of(in, i))) TRY(bad_ids(r, j, b, in->samples, r->block, i, n));
     }
     return DLRM_OK;
 }
@@ -283,7 +297,9 @@ static dlrm_status read_shuffled_bags(split_reader *r, int j, dlrm_batch *b)
             int64_t length;
             memcpy(&length, bag, LENGTH_BYTES);
             in->offsets[i + s + 1] = at + length;
-            if (!dlrm_convert_ids(dtype, bag + LENGTH_BYTES, length, rows, in->ids + at))
+            if (in->keys)
+                dlrm_convert_keys(dtype, bag + LENGTH_BYTES, length, in->keys + at);
+            else if (!dlrm_convert_ids(dtype, bag + LENGTH_BYTES, length, rows, in->ids + at))
                 TRY(bad_ids(r, j, b, i + s + 1, bag + LENGTH_BYTES, at, length));
         }
     }

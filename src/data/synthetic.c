@@ -19,8 +19,13 @@ enum {
 };
 static const double positives = 0.27, steepness = 1.4; /* 1.4 standard deviations of the logit: AUC 0.80 */
 
+/* Keys drawn for a table whose rows are dynamic are of so many times as many as have a row at a time, under the same law. */
+enum { KEYS_PER_ROW = 8 };
+
 typedef struct feature {
-    int64_t rows;
+    int64_t rows;          /* different ids */
+    uint64_t key_salt;     /* of the table */
+    bool keys;
     int hotness;
     bool variable;
     double exponent, span; /* of the power law */
@@ -41,13 +46,24 @@ typedef struct dlrm_synthetic {
 /* What scoring a block of rows needs beside the rows. */
 typedef struct scratch {
     float *dense;
-    dlrm_ids bags;
+    dlrm_ids bags; /* with room for ids and for keys */
 } scratch;
 
 /* --- inputs --- */
 
-/* `count` ids from number `first` of the feature's stream on. */
-static void draw_ids(const dlrm_synthetic *s, const feature *f, int set, uint64_t first, int64_t count, uint32_t *ids)
+/* A key for each id, another for every table: one to one, over all 64 bits. */
+static int64_t key_of(const feature *f, uint64_t id)
+{
+    uint64_t h = (id + f->key_salt) * 0x9E3779B97F4A7C15u;
+    h = (h ^ h >> 32) * 0xD6E8FEB86659FD93u;
+    h ^= h >> 29;
+    int64_t key;
+    memcpy(&key, &h, sizeof key);
+    return key;
+}
+
+/* `count` ids, or keys, from number `first` of the feature's stream on, into number `at` of the bags and what follows. */
+static void draw_ids(const dlrm_synthetic *s, const feature *f, int set, uint64_t first, int64_t count, dlrm_ids *out, int64_t to)
 {
     dlrm_u32x4 bits = {{0}};
     for (int64_t i = 0; i < count; i++) {
@@ -56,7 +72,11 @@ static void draw_ids(const dlrm_synthetic *s, const feature *f, int set, uint64_
         double u = dlrm_unit_double(bits.v[at % 2 * 2], bits.v[at % 2 * 2 + 1]);
         double x = s->alpha == 1.0 ? exp(u * f->span) : pow(u * f->span + 1.0, f->exponent);
         int64_t id = (int64_t)x - 1; /* x >= 1 */
-        ids[i] = (uint32_t)(id < f->rows ? id : f->rows - 1);
+        if (id >= f->rows) id = f->rows - 1;
+        if (f->keys)
+            out->keys[to + i] = key_of(f, (uint64_t)id);
+        else
+            out->ids[to + i] = (uint32_t)id;
     }
 }
 
@@ -65,7 +85,7 @@ static void draw_bags(const dlrm_synthetic *s, const feature *f, int set, int64_
 {
     if (!f->variable) {
         out->count = n * f->hotness;
-        draw_ids(s, f, set, (uint64_t)first * (uint64_t)f->hotness, out->count, out->ids);
+        draw_ids(s, f, set, (uint64_t)first * (uint64_t)f->hotness, out->count, out, 0);
         return;
     }
     int64_t at = 0;
@@ -74,7 +94,7 @@ static void draw_bags(const dlrm_synthetic *s, const feature *f, int set, int64_
         dlrm_u32x4 bits = dlrm_philox(s->seed, f->bags[set], row);
         int64_t length = (int64_t)(dlrm_unit_double(bits.v[0], bits.v[1]) * (f->hotness + 1));
         out->offsets[i] = at;
-        draw_ids(s, f, set, row * (uint64_t)f->hotness, length, out->ids + at);
+        draw_ids(s, f, set, row * (uint64_t)f->hotness, length, out, at);
         at += length;
     }
     out->offsets[n] = out->count = at;
@@ -105,14 +125,15 @@ static double weight_of_id(const dlrm_synthetic *s, const feature *f, int64_t id
     return (sum - 2.0) * 1.7320508075688772;
 }
 
-/* Adds a feature's part: the sum of its ids' weights over the root of their number, so that long bags do not rule. */
-static void score_bags(const dlrm_synthetic *s, const feature *f, const uint32_t *ids, const int64_t *offsets, int64_t n,
-                       double *score)
+/* Adds a feature's part, of samples [first, first+n) of the bags: the sum of its ids' weights over the root of their number,
+ * so that long bags do not rule. */
+static void score_bags(const dlrm_synthetic *s, const feature *f, const dlrm_ids *bags, int64_t first, int64_t n, double *score)
 {
     for (int64_t i = 0; i < n; i++) {
-        int64_t at = offsets ? offsets[i] : i * f->hotness, end = offsets ? offsets[i + 1] : at + f->hotness;
+        int64_t at = f->variable ? bags->offsets[first + i] : (first + i) * f->hotness;
+        int64_t end = f->variable ? bags->offsets[first + i + 1] : at + f->hotness;
         double sum = 0.0;
-        for (int64_t k = at; k < end; k++) sum += weight_of_id(s, f, ids[k]);
+        for (int64_t k = at; k < end; k++) sum += weight_of_id(s, f, f->keys ? bags->keys[k] : bags->ids[k]);
         if (end > at) score[i] += sum / sqrt((double)(end - at));
     }
 }
@@ -130,13 +151,10 @@ static void score_rows(const dlrm_synthetic *s, int set, int64_t first, int64_t 
         for (int k = 0; k < s->n_dense; k++) score[i] += s->dense_weights[k] * squash(s, dense[i * s->n_dense + k]);
     for (int j = 0; j < s->n_features; j++) {
         const feature *f = &s->features[j];
-        const dlrm_ids *bags = b && b->inputs[j].ids ? &b->inputs[j] : &x->bags;
+        const dlrm_ids *bags = b && (b->inputs[j].ids || b->inputs[j].keys) ? &b->inputs[j] : &x->bags;
         int64_t sample = bags == &x->bags ? 0 : b->begin + at - bags->first;
         if (bags == &x->bags) draw_bags(s, f, set, first, n, &x->bags);
-        if (f->variable)
-            score_bags(s, f, bags->ids, bags->offsets + sample, n, score);
-        else
-            score_bags(s, f, bags->ids + sample * f->hotness, NULL, n, score);
+        score_bags(s, f, bags, sample, n, score);
     }
 }
 
@@ -149,6 +167,7 @@ static void scratch_free(scratch *x)
 {
     dlrm_free(&x->dense);
     dlrm_free(&x->bags.ids);
+    dlrm_free(&x->bags.keys);
     dlrm_free(&x->bags.offsets);
 }
 
@@ -160,6 +179,7 @@ static dlrm_status scratch_make(const dlrm_synthetic *s, scratch *x)
     *x = (scratch){0};
     TRY(dlrm_alloc((int64_t)BLOCK * s->n_dense, sizeof *x->dense, "synthetic rows", &x->dense));
     TRY(dlrm_alloc((int64_t)BLOCK * most, sizeof *x->bags.ids, "synthetic rows", &x->bags.ids));
+    TRY(dlrm_alloc((int64_t)BLOCK * most, sizeof *x->bags.keys, "synthetic rows", &x->bags.keys));
     return dlrm_alloc(BLOCK + 1, sizeof *x->bags.offsets, "synthetic rows", &x->bags.offsets);
 }
 
@@ -231,7 +251,10 @@ static dlrm_status set_up(const dlrm_config *cfg, const dlrm_model_spec *spec, d
     for (int j = 0; j < s->n_features; j++) {
         const dlrm_input *in = &spec->inputs[j];
         feature *f = &s->features[j];
-        *f = (feature){.rows = spec->tables[in->table].rows, .hotness = in->hotness, .variable = in->variable};
+        const dlrm_table *table = &spec->tables[in->table];
+        *f = (feature){.rows = table->rows, .hotness = in->hotness, .variable = in->variable, .keys = table->capacity > 0};
+        if (f->keys) f->rows = KEYS_PER_ROW * table->capacity;
+        if (f->keys) f->key_salt = dlrm_rng_stream(table->name);
         double g = 1.0 - s->alpha, ids = (double)f->rows + 1.0;
         f->span = g == 0.0 ? log(ids) : pow(ids, g) - 1.0;
         f->exponent = 1.0 / g;
@@ -302,7 +325,7 @@ static dlrm_status fill_batch(void *state, dlrm_batch *b, int64_t *bytes)
     (void)bytes; /* reads no files */
     draw_dense(s, g->split, b->first_row + b->begin, b->own, b->dense);
     for (int j = 0; j < s->n_features; j++)
-        if (b->inputs[j].ids)
+        if (b->inputs[j].ids || b->inputs[j].keys)
             draw_bags(s, &s->features[j], g->split, b->first_row + b->inputs[j].first, b->inputs[j].samples, &b->inputs[j]);
     draw_labels(g, b);
     return DLRM_OK;

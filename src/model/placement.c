@@ -57,8 +57,10 @@ static int64_t table_elements(const dlrm_table *t)
 
 typedef enum how { REPLICATED, BY_ROWS, BY_COLUMNS } how;
 
+/* A table with a vocabulary has its rows together: where a key's row is, is for its owners alone to know. */
 static how how_to_cut(const dlrm_placement_args *args, int ranks, const dlrm_table *t)
 {
+    if (t->capacity > 0) return BY_COLUMNS;
     if (ranks > 1 && table_elements(t) <= args->data_parallel) return REPLICATED;
     if (ranks > 1 && args->row_slice >= 0 && table_elements(t) >= args->row_slice && t->rows >= ranks) return BY_ROWS;
     return BY_COLUMNS;

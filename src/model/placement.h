@@ -55,6 +55,7 @@ typedef struct dlrm_placement_work {
     /* Of a rank: bytes/s; and seconds that go besides: for each slice, for there being replicated tables, for each id of a table
      * that is cut by rows, which the host picks its own rows' from. */
     double memory_rate, network_rate, slice_s, replicated_s, pick_s;
+    double translate_s; /* and for each key, whose row the host looks up, on every rank that holds some of its table */
 } dlrm_placement_work;
 
 typedef struct dlrm_placement_args {

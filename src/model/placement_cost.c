@@ -10,6 +10,7 @@ static void load_of(const dlrm_model_spec *spec, dlrm_table_load *load)
         load[in->table].ids += in->variable ? in->hotness / 2.0 : in->hotness;
         load[in->table].vectors += dlrm_input_vectors(in);
         load[in->table].positions += in->hotness;
+        load[in->table].keys = dlrm_input_has_keys(spec, j);
     }
 }
 
@@ -33,12 +34,18 @@ static double slice_vectors(const dlrm_placement_args *args, const dlrm_table_lo
     return args->unpooled && s->row_step > 1 ? load->positions : load->vectors;
 }
 
+/* What the host does for each id: picks those of its rows out, or looks a key's row up. */
+static double host_seconds(const dlrm_placement_work *w, const dlrm_table_load *load, const dlrm_slice *s)
+{
+    return (double)w->batch * load->ids * (s->row_step > 1 ? w->pick_s : load->keys ? w->translate_s : 0);
+}
+
 /* Of an owner, but for the network. */
 static double owned_seconds(const dlrm_placement_args *args, const dlrm_table_load *load, const dlrm_slice *s)
 {
     const dlrm_placement_work *w = &args->work;
-    const double batch = (double)w->batch, picked = s->row_step > 1 ? batch * load->ids * w->pick_s : 0;
-    return batch * row_bytes(w, load->ids / (double)s->row_step, slice_vectors(args, load, s), s->columns) / w->memory_rate + picked + w->slice_s;
+    const double rows = load->ids / (double)s->row_step;
+    return (double)w->batch * row_bytes(w, rows, slice_vectors(args, load, s), s->columns) / w->memory_rate + host_seconds(w, load, s) + w->slice_s;
 }
 
 double dlrm_slice_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, const dlrm_slice *s)

@@ -12,6 +12,7 @@
 typedef struct dlrm_table_load {
     double ids, vectors;
     double positions; /* ids at most */
+    bool keys;        /* whose rows the host looks up */
 } dlrm_table_load;
 
 dlrm_status dlrm_placement_loads(const dlrm_model_spec *spec, dlrm_table_load **out) DLRM_MUST_USE; /* [n_tables] */

@@ -113,7 +113,7 @@ void dlrm_replicated_feed(dlrm_backend *be, dlrm_replicated *r, int stage, const
     if (s->n_tables == 0) return;
     const int64_t samples = r->gathers ? batch->size : batch->own;
     dlrm_bags *bags = r->tables.bags[stage];
-    dlrm_tables_bags(&r->tables, stage, batch->inputs);
+    dlrm_tables_bags(&r->tables, stage, batch->inputs, train);
     for (int i = 0; i < s->n_inputs && !r->gathers; i++) { /* row formats bring the ids of all samples */
         const dlrm_ids *ids = &batch->inputs[r->tables.place->parts[r->tables.part[i]].input];
         const int64_t ids_before = batch->begin - ids->first;

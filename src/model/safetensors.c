@@ -287,7 +287,13 @@ void dlrm_st_close(dlrm_st_file *f)
 
 const char *dlrm_st_dtype_name(dlrm_dtype dtype)
 {
-    return dtype == DLRM_BF16 ? "BF16" : dtype == DLRM_FP16 ? "F16" : "F32";
+    switch (dtype) {
+    case DLRM_BF16: return "BF16";
+    case DLRM_FP16: return "F16";
+    case DLRM_I64: return "I64";
+    case DLRM_U32: return "U32";
+    default: return "F32";
+    }
 }
 
 size_t dlrm_st_header_entry(const dlrm_tensor_info *t, const char *dtype, int64_t from, int64_t to, char *buf, size_t bytes)

@@ -18,7 +18,7 @@ void dlrm_feed(dlrm_model *m, int stage, const dlrm_batch *batch, bool train)
         s->sample_at[p + 1] = s->sample_at[p] + own;
     }
     dlrm_cut_make(s->B, c->rank, c->ranks, cfg->train.deterministic, chunks, &s->cut);
-    dlrm_tables_bags(tables, stage, batch->inputs);
+    dlrm_tables_bags(tables, stage, batch->inputs, train);
     dlrm_feed_args a = {.shard = &tables->shard, .slot = stage, .B = s->B, .b = s->own, .dense_features = m->spec->dense_features,
                         .dense = batch->dense, .labels = batch->labels, .bags = tables->bags[stage], .to_dense = s->dense,
                         .to_labels = s->labels, .to_bags = tables->bags[stage]};
@@ -172,6 +172,7 @@ void dlrm_train_step(dlrm_model *m, int stage, double rate, double embedding_rat
     const int64_t sent = m->comm->bytes_sent;
     be->ops->lap(be, DLRM_PHASES);
     begin(m, stage);
+    dlrm_tables_renew(be, &m->emb.own, &m->cfg->optimizer.embedding, (uint64_t)m->cfg->train.seed);
     be->ops->lap(be, DLRM_PHASE_LOOKUP); /* its ids were being sorted */
     const dlrm_step_mode mode = be->ops->step_begin(be, &step);
     if (mode != DLRM_STEP_REPLAY) ops_of_step(m, &step);

@@ -60,14 +60,16 @@ static int64_t lay_out_room(dlrm_tables *t, const dlrm_model_spec *spec, const d
         const dlrm_input *in = &spec->inputs[part->input];
         if (place->slices[part->slice].owner != owner) continue;
         const int number = k++;
-        if (place->slices[part->slice].row_step == 1) continue;
-        const int64_t ids = max_batch * in->hotness;
+        const bool by_rows = place->slices[part->slice].row_step > 1;
+        if (!by_rows && !dlrm_input_has_keys(spec, part->input)) continue;
+        const int64_t ids = max_batch * in->hotness, offsets = by_rows ? max_batch * part->vectors + 1 : 0;
         for (int stage = 0; stage < DLRM_STAGES; stage++) {
-            if (at) t->offsets[stage][number] = (int64_t *)(at + used);
-            used += (max_batch * part->vectors + 1) * (int64_t)sizeof(int64_t);
+            if (at && by_rows) t->offsets[stage][number] = (int64_t *)(at + used);
+            used += offsets * (int64_t)sizeof(int64_t);
             if (at) t->ids[stage][number] = (uint32_t *)(at + used);
             used += (ids + 1) / 2 * 2 * (int64_t)sizeof(uint32_t);
         }
+        if (!by_rows) continue;
         if (in->combiner != DLRM_MEAN || in->variable) continue;
         if (at) t->whole[number] = (int64_t *)(at + used);
         for (int64_t s = 0; at && s <= max_batch; s++) t->whole[number][s] = s * in->hotness;
@@ -76,9 +78,39 @@ static int64_t lay_out_room(dlrm_tables *t, const dlrm_model_spec *spec, const d
     return used;
 }
 
+/* Ids of a batch, of all inputs that look into the table. */
+static int64_t most_ids(const dlrm_model_spec *spec, int table, int64_t max_batch)
+{
+    int64_t n = 0;
+    for (int j = 0; j < spec->n_inputs; j++) n += spec->inputs[j].table == table ? spec->inputs[j].hotness : 0;
+    return n * max_batch;
+}
+
 int64_t dlrm_tables_room(const dlrm_model_spec *spec, const dlrm_placement *place, int owner, int64_t max_batch)
 {
-    return lay_out_room(NULL, spec, place, owner, max_batch, NULL);
+    int64_t bytes = lay_out_room(NULL, spec, place, owner, max_batch, NULL);
+    for (int k = 0; k < place->n_slices; k++) {
+        const dlrm_table *table = &spec->tables[place->slices[k].table];
+        if (place->slices[k].owner == owner && table->capacity > 0)
+            bytes += dlrm_vocabulary_memory(table, most_ids(spec, place->slices[k].table, max_batch));
+    }
+    return bytes;
+}
+
+static dlrm_status open_vocabularies(dlrm_tables *t)
+{
+    const dlrm_shard *s = &t->shard;
+    TRY(dlrm_alloc(s->n_tables, sizeof *t->vocabularies, "vocabularies", &t->vocabularies));
+    TRY(dlrm_alloc(s->n_inputs, sizeof *t->translations, "vocabularies", &t->translations));
+    TRY(dlrm_alloc(s->n_tables + 1, sizeof *t->first_translation, "vocabularies", &t->first_translation));
+    for (int k = 0, n = 0; k < s->n_tables; k++) {
+        const int table = t->place->slices[t->slice[k]].table;
+        if (t->spec->tables[table].capacity > 0)
+            TRY(dlrm_vocabulary_open(&t->spec->tables[table], most_ids(t->spec, table, s->max_batch), &t->vocabularies[k]));
+        for (int i = 0; i < s->n_inputs; i++) n += s->inputs[i].table == k;
+        t->first_translation[k + 1] = n;
+    }
+    return DLRM_OK;
 }
 
 static dlrm_status open_room(dlrm_backend *be, dlrm_tables *t, int owner, int64_t max_batch)
@@ -131,6 +163,7 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
     for (int i = 0; i < place->n_parts; i++)
         if (place->slices[place->parts[i].slice].owner == owner) open_part(t, i);
     TRY(open_room(be, t, owner, max_batch));
+    TRY(open_vocabularies(t));
     TRY(dlrm_shared_rows_open(be, spec, place, &cfg->optimizer.embedding, owner, &t->shard, t->slice, &t->shared));
     return be->ops->shard_open(be, &t->shard);
 }
@@ -146,6 +179,10 @@ void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t)
         for (int k = 0; k < 2; k++) release(be, &s->tables[i].state[k]);
     }
     dlrm_host_tables_clear(&t->host);
+    for (int i = 0; t->vocabularies && i < s->n_tables; i++) dlrm_vocabulary_close(&t->vocabularies[i]);
+    dlrm_free(&t->vocabularies);
+    dlrm_free(&t->translations);
+    dlrm_free(&t->first_translation);
     dlrm_free(&s->tables);
     dlrm_free(&s->inputs);
     dlrm_free(&t->slice);
@@ -160,17 +197,47 @@ void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t)
     dlrm_free(&t->room);
 }
 
+static dlrm_table_init_args init_args(const dlrm_tables *t, int i, uint64_t seed)
+{
+    const dlrm_slice *s = &t->place->slices[t->slice[i]];
+    const dlrm_table *table = &t->spec->tables[s->table];
+    const dlrm_table_shard *to = &t->shard.tables[i];
+    return (dlrm_table_init_args){.weight = to->weight, .dtype = t->shard.dtype, .first_row = s->first_row, .row_step = s->row_step,
+                                  .rows = s->rows, .first_column = s->first_column, .columns = s->columns, .dim = table->dim, .seed = seed,
+                                  .stream = to->stream, .scale = sqrt(1.0 / (double)table->rows)};
+}
+
 void dlrm_tables_init(dlrm_backend *be, dlrm_tables *t, uint64_t seed)
 {
     for (int i = 0; i < t->shard.n_tables; i++) {
-        const dlrm_slice *s = &t->place->slices[t->slice[i]];
-        const dlrm_table *table = &t->spec->tables[s->table];
-        const dlrm_table_shard *to = &t->shard.tables[i];
-        dlrm_table_init_args a = {.weight = to->weight, .dtype = t->shard.dtype, .first_row = s->first_row, .row_step = s->row_step,
-                                  .rows = s->rows, .first_column = s->first_column, .columns = s->columns, .dim = table->dim, .seed = seed,
-                                  .stream = to->stream, .scale = sqrt(1.0 / (double)table->rows)};
+        const dlrm_table_init_args a = init_args(t, i, seed);
         be->ops->table_init(be, &a);
     }
+}
+
+void dlrm_tables_renew(dlrm_backend *be, dlrm_tables *t, const dlrm_optimizer_config *opt, uint64_t seed)
+{
+    for (int i = 0; i < t->shard.n_tables; i++) {
+        const dlrm_vocabulary *v = &t->vocabularies[i];
+        if (v->n_fresh == 0) continue;
+        const dlrm_rows_renew_args a = {.shard = &t->shard, .table = i, .init = init_args(t, i, seed), .n = v->n_fresh, .rows = v->fresh,
+                                        .rowwise = dlrm_optimizer_rowwise(opt), .state_value = dlrm_optimizer_initial(opt)};
+        be->ops->rows_renew(be, &a);
+    }
+}
+
+dlrm_status dlrm_tables_loaded(dlrm_tables *t, const char *from, int64_t now)
+{
+    for (int i = 0; i < t->shard.n_tables; i++)
+        if (t->vocabularies[i].table) TRY(dlrm_vocabulary_loaded(&t->vocabularies[i], from, now));
+    return DLRM_OK;
+}
+
+dlrm_vocabulary *dlrm_tables_vocabulary(const dlrm_tables *t, int table)
+{
+    for (int i = 0; i < t->shard.n_tables; i++)
+        if (t->place->slices[t->slice[i]].table == table && t->spec->tables[table].capacity > 0) return &t->vocabularies[i];
+    return NULL;
 }
 
 int64_t dlrm_tables_bytes(const dlrm_tables *t)
@@ -201,15 +268,35 @@ static int64_t pick_out(const dlrm_slice *s, const dlrm_input *in, int vectors, 
     return n;
 }
 
-void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs)
+/* The rows of keys. Vocabularies are independent of each other. */
+static void translate(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool learn)
 {
+#pragma omp parallel for schedule(dynamic)
+    for (int k = 0; k < t->shard.n_tables; k++) {
+        dlrm_vocabulary *v = &t->vocabularies[k];
+        dlrm_translation *to = &t->translations[t->first_translation[k]];
+        int n = 0;
+        if (!v->table) continue;
+        for (int i = 0; i < t->shard.n_inputs; i++) {
+            const dlrm_ids *from = &inputs[t->place->parts[t->part[i]].input];
+            if (t->shard.inputs[i].table == k)
+                to[n++] = (dlrm_translation){.keys = from->keys, .count = from->count, .rows = t->ids[stage][i]};
+        }
+        (learn ? dlrm_vocabulary_learn : dlrm_vocabulary_translate)(v, n, to);
+    }
+}
+
+void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool learn)
+{
+    if (t->spec->n_vocabularies > 0) translate(t, stage, inputs, learn);
     for (int i = 0; i < t->shard.n_inputs; i++) {
         const dlrm_vector_part *part = &t->place->parts[t->part[i]];
         const dlrm_input *in = &t->spec->inputs[part->input];
         const dlrm_ids *from = &inputs[part->input];
         dlrm_bags *to = &t->bags[stage][i];
         *to = (dlrm_bags){.ids = from->ids, .offsets = from->offsets, .count = from->count};
-        if (!t->ids[stage][i]) continue;
+        if (from->keys) to->ids = t->ids[stage][i];
+        if (!t->offsets[stage][i]) continue;
         to->count = pick_out(&t->place->slices[part->slice], in, part->vectors, from, t->ids[stage][i], t->offsets[stage][i]);
         to->ids = t->ids[stage][i];
         to->offsets = t->offsets[stage][i];

@@ -1,5 +1,6 @@
 /* Weights in files: safetensors, read and written by tensor name and element range, in bounded memory, no collectives.
- * Names (design): bottom.0.weight [out,in], bottom.0.bias, top.N.…, table.<name>.weight [rows, dim]. */
+ * Names (design): bottom.0.weight [out,in], bottom.0.bias, top.N.…, table.<name>.weight [rows, dim]; of a table with a
+ * vocabulary table.<name>.keys [rows] and .counts [rows], integers. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -11,7 +12,7 @@ typedef struct dlrm_tensor_info {
     char name[320]; /* a table's of 200 bytes, with all that is put before and after it */
     int n_dims;
     int64_t dims[4];
-    dlrm_dtype dtype; /* of an export: fp32, bf16 or fp16 */
+    dlrm_dtype dtype; /* of an export: fp32, bf16, fp16 or an integer's */
 } dlrm_tensor_info;
 
 /* --- reading: checkpoint.init_from --- */
@@ -23,11 +24,13 @@ typedef struct dlrm_tensors dlrm_tensors;
  * one name, are errors. DLRM_E_INPUT names file and tensor. */
 dlrm_status dlrm_tensors_open(const char *path, const char *name_map, dlrm_tensors **out) DLRM_MUST_USE;
 void dlrm_tensors_close(dlrm_tensors **t);
-/* Checks that the tensor is there with this shape and has a float dtype; error names the name searched, where, and what
+/* Checks that the tensor is there with this shape and has a float dtype or, where an integer's is wanted, just that; error names the name searched, where, and what
  * was found. */
 dlrm_status dlrm_tensors_require(dlrm_tensors *t, const dlrm_tensor_info *want) DLRM_MUST_USE;
 /* Elements [first, first+n) in row-major order, converted from F64, F32, BF16 or F16. The tensor has been required. */
 dlrm_status dlrm_tensors_read(dlrm_tensors *t, const char *name, int64_t first, int64_t n, float *out) DLRM_MUST_USE;
+/* The same of a tensor of integers, as they are in the file. */
+dlrm_status dlrm_tensors_read_integers(dlrm_tensors *t, const char *name, int64_t first, int64_t n, void *out) DLRM_MUST_USE;
 /* Names never required, joined, for one warning; "" if none. Caller's buffer. */
 void dlrm_tensors_unused(const dlrm_tensors *t, char *buf, size_t bytes);
 

@@ -43,7 +43,7 @@ dlrm_status dlrm_st_load_json(const char *path, json_t **out) DLRM_MUST_USE;
 /* "[3, 4]", cut where the buffer ends. */
 const char *dlrm_st_shape_text(const json_t *shape, char *buf, size_t bytes);
 
-/* fp32, bf16 or fp16 as safetensors calls them. */
+/* fp32, bf16, fp16 and integers as safetensors calls them. */
 const char *dlrm_st_dtype_name(dlrm_dtype dtype);
 /* A tensor's member of a header that is being written, as JSON text with a comma before it; [from, to): its bytes after
  * the header. Returns the text's length, below DLRM_ST_ENTRY_BYTES; 0: the name is not UTF-8. */

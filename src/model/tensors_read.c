@@ -299,17 +299,32 @@ dlrm_status dlrm_tensors_require(dlrm_tensors *t, const dlrm_tensor_info *want)
     if (!same_shape(want, e->shape))
         return FAIL(DLRM_E_INPUT, "%s: tensor '%s'%s%s: has shape %s, expected [%s]", path, e->key, from, name,
                     dlrm_st_shape_text(e->shape, found, sizeof found), wanted);
-    if (!e->dtype->to_float)
-        return FAIL(DLRM_E_INPUT, "%s: tensor '%s'%s%s: has dtype %s, expected F64, F32, BF16 or F16", path, e->key,
-                    from, name, e->dtype->name);
+    const bool integers = dlrm_dtype_is_integer(want->dtype);
+    const char *dtype = integers ? dlrm_st_dtype_name(want->dtype) : "F64, F32, BF16 or F16";
+    if (integers ? strcmp(e->dtype->name, dtype) != 0 : !e->dtype->to_float)
+        return FAIL(DLRM_E_INPUT, "%s: tensor '%s'%s%s: has dtype %s, expected %s", path, e->key, from, name, e->dtype->name, dtype);
     e->required = true;
     return DLRM_OK;
 }
 
-dlrm_status dlrm_tensors_read(dlrm_tensors *t, const char *name, int64_t first, int64_t n, float *out)
+/* A tensor that has been required, and has elements [first, first+n). */
+static const dlrm_st_entry *required(const dlrm_tensors *t, const char *name, int64_t first, int64_t n)
 {
     const dlrm_st_entry *e = find(t, name);
     DLRM_ASSERT(e && e->required && first >= 0 && n >= 0 && first <= e->elements && n <= e->elements - first);
+    return e;
+}
+
+dlrm_status dlrm_tensors_read_integers(dlrm_tensors *t, const char *name, int64_t first, int64_t n, void *out)
+{
+    const dlrm_st_entry *e = required(t, name, first, n);
+    const int64_t size = e->dtype->bits / 8;
+    return dlrm_st_pread(e->file->fd, e->file->path, e->at + first * size, n * size, out);
+}
+
+dlrm_status dlrm_tensors_read(dlrm_tensors *t, const char *name, int64_t first, int64_t n, float *out)
+{
+    const dlrm_st_entry *e = required(t, name, first, n);
     int64_t size = e->dtype->bits / 8, at = e->at + first * size;
     for (int64_t part; n > 0; n -= part, out += part, at += part * size) {
         part = n < BLOCK_BYTES / size ? n : BLOCK_BYTES / size;

@@ -14,20 +14,33 @@ static const int64_t MAX_FILE_BYTES = (int64_t)8 << 30;
 
 static int count_tensors(const dlrm_model *m)
 {
-    return m->params.n + m->spec->n_tables;
+    return dlrm_pieces_first_table(m) + m->spec->n_tables;
 }
 
-/* Tensor i of the model: the MLP parameters, then the tables. */
+/* Keys, or counts, of a vocabulary. */
+static dlrm_tensor_info vocabulary_tensor(const dlrm_model *m, int i)
+{
+    const int V = m->spec->n_vocabularies;
+    const dlrm_table *t = m->spec->tables;
+    while (t->capacity == 0 || t->vocabulary != i % V) t++;
+    dlrm_tensor_info info = {.n_dims = 1, .dims = {t->rows}, .dtype = i < V ? DLRM_I64 : DLRM_U32};
+    snprintf(info.name, sizeof info.name, "table.%s.%s", t->name, i < V ? "keys" : "counts");
+    return info;
+}
+
+/* Tensor i of the model, by the numbers of pieces: the widest types first, so that all are aligned in the file. */
 static dlrm_tensor_info tensor(const dlrm_model *m, int i)
 {
     dlrm_tensor_info info = {.n_dims = 2};
-    if (i < m->params.n) {
-        const dlrm_param *p = &m->params.list[i];
+    if (i < dlrm_pieces_first_param(m)) {
+        info = vocabulary_tensor(m, i);
+    } else if (i < dlrm_pieces_first_table(m)) {
+        const dlrm_param *p = &m->params.list[i - dlrm_pieces_first_param(m)];
         snprintf(info.name, sizeof info.name, "%s", p->name);
         info.n_dims = p->n_dims;
         memcpy(info.dims, p->dims, sizeof p->dims);
     } else {
-        const dlrm_table *t = &m->spec->tables[i - m->params.n];
+        const dlrm_table *t = &m->spec->tables[i - dlrm_pieces_first_table(m)];
         snprintf(info.name, sizeof info.name, "table.%s.weight", t->name);
         info.dims[0] = t->rows;
         info.dims[1] = t->dim;
@@ -39,7 +52,8 @@ static dlrm_tensor_info tensor(const dlrm_model *m, int i)
 /* Rows of a piece that are moved at a time. */
 static int64_t block_rows(const dlrm_piece *p)
 {
-    return p->part.columns < BLOCK ? BLOCK / p->part.columns : 1;
+    const int64_t bytes = BLOCK * (int64_t)sizeof(float), row = dlrm_piece_row_bytes(p);
+    return row < bytes ? bytes / row : 1;
 }
 
 /* BLOCK, or the widest tensor's row. */
@@ -49,7 +63,7 @@ static int64_t block_elements(const dlrm_model *m)
     for (int i = 0; i < count_tensors(m); i++) {
         dlrm_tensor_info info = tensor(m, i);
         int64_t width = info.dims[info.n_dims - 1];
-        if (width > most) most = width;
+        if (width > most && !dlrm_dtype_is_integer(info.dtype)) most = width; /* whose rows are single numbers */
     }
     return most;
 }
@@ -77,8 +91,11 @@ static dlrm_status load_pieces(dlrm_model *m, dlrm_tensors *t, float *block, voi
         const int64_t most = block_rows(p), rows = p->part.rows;
         for (int64_t row = 0, n; row < rows && st == DLRM_OK; row += n) {
             n = dlrm_min64(rows - row, most);
-            st = read_rows(t, p, row, n, block);
-            dlrm_narrow(p->whole.dtype, block, n * p->part.columns, narrow);
+            if (dlrm_dtype_is_integer(p->whole.dtype))
+                st = dlrm_tensors_read_integers(t, p->whole.name, row, n, narrow);
+            else
+                st = read_rows(t, p, row, n, block);
+            if (!dlrm_dtype_is_integer(p->whole.dtype)) dlrm_narrow(p->whole.dtype, block, n * p->part.columns, narrow);
             if (st == DLRM_OK) dlrm_piece_upload(m->be, p, row, n, narrow);
         }
     }
@@ -101,6 +118,7 @@ static dlrm_status load_own(dlrm_model *m, const char *path, const char *name_ma
         TRY_TO(done, st, dlrm_tensors_require(t, &info));
     }
     TRY_TO(done, st, load_pieces(m, t, block, narrow));
+    TRY_TO(done, st, dlrm_tables_loaded(&m->emb.own, path, 0));
     dlrm_tensors_unused(t, unused, bytes);
 done:
     dlrm_free(&narrow);

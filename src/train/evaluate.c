@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "model/step.h"
 #include "train/signals.h"
+#include "train/vocabularies.h"
 
 enum { LOSSES_AT_A_TIME = 256 };
 
@@ -123,6 +124,8 @@ dlrm_status dlrm_predict(dlrm_session *s, const char *path)
 {
     dlrm_status st = DLRM_OK;
     dlrm_batches batches = {0};
+    dlrm_vocabularies vocabularies = {0};
+    char unknown[60] = "";
     float *p = NULL;
     int fd = -1;
     int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
@@ -134,14 +137,18 @@ dlrm_status dlrm_predict(dlrm_session *s, const char *path)
     if (st == DLRM_OK) st = dlrm_alloc(s->model.max_own, sizeof *p, "predictions", &p);
     if (st == DLRM_OK) st = dlrm_batches_open(s, &s->eval_args, &batches);
     TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
+    TRY_TO(done, st, dlrm_vocabularies_open(s, &vocabularies));
     TRY_TO(done, st, predict_rows(s, path, fd, &batches, p));
     if (close(fd) != 0) st = FAIL(DLRM_E_RUNTIME, "%s: cannot write: %s", path, strerror(errno));
     fd = -1;
     TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
-    dlrm_info("%lld probabilities in %s", (long long)rows, path);
+    const double share = dlrm_vocabularies_evaluated(&vocabularies);
+    if (vocabularies.n > 0) snprintf(unknown, sizeof unknown, "; %.2f %% of ids were out of vocabulary", 100 * share);
+    dlrm_info("%lld probabilities in %s%s", (long long)rows, path, unknown);
 done:
     if (fd >= 0) close(fd);
     dlrm_batches_close(&batches);
+    dlrm_vocabularies_close(&vocabularies);
     dlrm_free(&p);
     return st;
 }

@@ -14,7 +14,7 @@ struct dlrm_id_exchange {
     int64_t *send_at, *recv_at; /* [ranks+1] bytes, of the batch in flight */
     int64_t *sample_at;         /* [ranks+1] */
     char *recv;
-    uint32_t *ids; /* of all inputs wanted, [batch_size][hotness] each */
+    char *ids; /* of all inputs wanted, [batch_size][hotness] each, of 32 bits; first the keys, of 64 */
     int64_t id_bytes;
     dlrm_ids *inputs;       /* [n_inputs] */
     const dlrm_batch *sent; /* in flight */
@@ -33,11 +33,17 @@ static int64_t most_samples(const dlrm_reader_args *a, int j)
     return a->wanted[j] ? own : 0;
 }
 
+/* Bytes of input j. */
+static int64_t room(const dlrm_model_spec *spec, const dlrm_reader_args *a, int j)
+{
+    return most_samples(a, j) * spec->inputs[j].hotness * (int64_t)(dlrm_input_has_keys(spec, j) ? sizeof(int64_t) : sizeof(uint32_t));
+}
+
 static int64_t id_bytes(const dlrm_model_spec *spec, const dlrm_reader_args *a)
 {
     int64_t n = 0;
-    for (int j = 0; j < spec->n_inputs; j++) n += most_samples(a, j) * spec->inputs[j].hotness;
-    return n * (int64_t)sizeof(uint32_t);
+    for (int j = 0; j < spec->n_inputs; j++) n += room(spec, a, j);
+    return n;
 }
 
 static int64_t recv_bytes(const dlrm_model_spec *spec, const dlrm_reader_args *a)
@@ -70,10 +76,15 @@ static dlrm_status set_up(dlrm_id_exchange *x)
     TRY(dlrm_alloc(recv_bytes(x->spec, a), 1, "ids received", &x->recv));
     TRY(dlrm_alloc(x->id_bytes, 1, "ids received", &x->ids));
     TRY(dlrm_alloc(x->spec->n_inputs, sizeof *x->inputs, "a batch's inputs", &x->inputs));
-    for (int j = 0; j < x->spec->n_inputs; j++) {
-        if (!a->wanted[j]) continue;
-        x->inputs[j].ids = x->ids + at;
-        at += most_samples(a, j) * x->spec->inputs[j].hotness;
+    for (int k = 0; k < 2 * x->spec->n_inputs; k++) {
+        const int j = k % x->spec->n_inputs;
+        const bool keys = k < x->spec->n_inputs;
+        if (!a->wanted[j] || dlrm_input_has_keys(x->spec, j) != keys) continue;
+        if (keys)
+            x->inputs[j].keys = (int64_t *)(void *)(x->ids + at);
+        else
+            x->inputs[j].ids = (uint32_t *)(void *)(x->ids + at);
+        at += room(x->spec, a, j);
     }
     return DLRM_OK;
 }
@@ -148,8 +159,11 @@ const dlrm_batch *dlrm_id_exchange_finish(dlrm_id_exchange *x)
         in->count = in->samples * hotness;
         for (int p = own_only ? a->rank : 0; p < (own_only ? a->rank + 1 : a->ranks); p++) {
             const int64_t first = x->sample_at[p], own = x->sample_at[p + 1] - first;
-            dlrm_unpack_ids(x->recv + x->recv_at[p] + own * (item->at - before), own * hotness, item->width,
-                            in->ids + (first - in->first) * hotness);
+            const char *from = x->recv + x->recv_at[p] + own * (item->at - before);
+            if (in->keys)
+                memcpy(in->keys + (first - in->first) * hotness, from, (size_t)(own * hotness) * sizeof *in->keys);
+            else
+                dlrm_unpack_ids(from, own * hotness, item->width, in->ids + (first - in->first) * hotness);
         }
     }
     x->batch.inputs = x->inputs;

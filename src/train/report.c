@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "backend/cpu/gemm.h"
 #include "train/device.h"
+#include "train/vocabularies.h"
 
 enum { KEPT_STEPS = 1 << 20, BAR_WIDTH = 24, RANKS_SHOWN = 16 };
 static const double BAR_EVERY_S = 0.2;
@@ -27,6 +28,7 @@ struct dlrm_report {
     dlrm_session *s;
     FILE *jsonl; /* rank 0, or NULL */
     dlrm_device_meter *meter;
+    dlrm_vocabularies vocabularies;
     bool bar;
     float *step_ms; /* rank 0: of the last KEPT_STEPS steps */
     float *sorted;  /* rank 0: scratch, as many */
@@ -117,14 +119,16 @@ static dlrm_status start_event(dlrm_report *r)
         json_decref(ranks);
         return st;
     }
-    write_event(r, json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
+    json_t *event = json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
                              DLRM_VERSION, "config", text(s->cfg.path), "ranks", s->comm->ranks, "threads", s->threads, "device",
                              s->be.ops->name, "gemm", dlrm_gemm_name, "deterministic", (int)s->cfg.train.deterministic, "batch_size",
                              (json_int_t)s->batch, "steps", (json_int_t)dlrm_session_steps(s), "train_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), "test_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), "model", model_json(s), "strategy",
                              dlrm_strategy_text(s->cfg.parallel.strategy), "table_owner", owners_json(s), "replicated_tables", s->place.replicated_tables, "replicated_parameters",
-                             (json_int_t)s->place.replicated_elements, "per_rank", ranks));
+                             (json_int_t)s->place.replicated_elements, "per_rank", ranks);
+    if (r->vocabularies.n > 0) json_object_set_new(event, "vocabularies", dlrm_vocabularies_start_json(&r->vocabularies));
+    write_event(r, event);
     return DLRM_OK;
 }
 
@@ -187,6 +191,7 @@ dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
     r = *out;
     r->s = s;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
+    TRY(dlrm_vocabularies_open(s, &r->vocabularies));
     TRY(dlrm_comm_agree(s->comm, open_log(r, append), NULL));
     TRY(dlrm_comm_agree(s->comm, dlrm_device_meter_open(s->device, &r->meter), NULL));
     start_lines(s);
@@ -199,6 +204,7 @@ void dlrm_report_close(dlrm_report **rp)
     if (!r) return;
     if (r->jsonl) fclose(r->jsonl);
     dlrm_device_meter_close(&r->meter);
+    dlrm_vocabularies_close(&r->vocabularies);
     dlrm_free(&r->step_ms);
     dlrm_free(&r->sorted);
     dlrm_free(rp);
@@ -331,14 +337,16 @@ void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, 
     double step_ms = 1e3 * r->window_s / (double)r->window_steps, per_s = (double)r->window_samples / r->window_s;
     double mean = r->loss_sum / (double)r->losses;
     dlrm_device_meter_sample(r->meter);
+    dlrm_vocabularies_count(&r->vocabularies);
     if (r->s->comm->rank == 0) {
-        char eta[32];
+        char eta[32], keys[120];
         double median, p95, phases[DLRM_PHASES];
         quantiles(r, r->window_steps, &median, &p95);
         window_phases(r, phases);
         eta_text(step_ms * 1e-3 * (double)(steps - step), eta, sizeof eta);
-        dlrm_info("step %lld/%lld | loss %.5f | %.2f ms/step | %.4g %s samples/s | lr %.4g | eta %s", (long long)step, (long long)steps,
-                  mean, step_ms, per_s >= 1e6 ? per_s * 1e-6 : per_s * 1e-3, per_s >= 1e6 ? "M" : "k", rate, eta);
+        dlrm_vocabularies_text(&r->vocabularies, false, keys, sizeof keys);
+        dlrm_info("step %lld/%lld | loss %.5f | %.2f ms/step | %.4g %s samples/s | lr %.4g | eta %s%s%s", (long long)step, (long long)steps,
+                  mean, step_ms, per_s >= 1e6 ? per_s * 1e-6 : per_s * 1e-3, per_s >= 1e6 ? "M" : "k", rate, eta, keys[0] ? " | " : "", keys);
         json_t *event = json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "step", "step", (json_int_t)step, "loss",
                                   number(loss), "loss_mean", number(mean), "step_ms", number(step_ms), "step_ms_median", number(median),
                                   "step_ms_p95", number(p95), "samples_per_s", number(per_s), "lr", number(rate), "lr_embedding",
@@ -346,18 +354,25 @@ void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, 
                                   "time_shares", shares_json(phases, r->window_s));
         if (r->s->model.scaled) add_scale(r->s, event);
         if (has_cache(r->s)) add_cache(r, event);
+        if (r->vocabularies.n > 0) json_object_set_new(event, "vocabularies", dlrm_vocabularies_json(&r->vocabularies, false));
         write_event(r, event);
     }
+    dlrm_vocabularies_begin_window(&r->vocabularies);
     r->window_steps = r->window_samples = r->losses = 0;
     r->window_s = r->window_wait_s = r->loss_sum = 0;
 }
 
 void dlrm_report_evaluation(dlrm_report *r, int64_t step, const dlrm_evaluation *e)
 {
+    const double unknown = dlrm_vocabularies_evaluated(&r->vocabularies);
+    char ids[60] = "";
     if (r->s->comm->rank != 0) return;
-    dlrm_info("evaluation after step %lld | AUC %.6f | loss %.5f | %lld samples", (long long)step, e->auc, e->loss, (long long)e->samples);
-    write_event(r, json_pack("{s:s,s:I,s:o,s:o,s:I}", "event", "eval", "step", (json_int_t)step, "auc", number(e->auc), "loss",
-                             number(e->loss), "samples", (json_int_t)e->samples));
+    if (r->vocabularies.n > 0) snprintf(ids, sizeof ids, " | %.2f %% of ids out of vocabulary", 100 * unknown);
+    dlrm_info("evaluation after step %lld | AUC %.6f | loss %.5f | %lld samples%s", (long long)step, e->auc, e->loss, (long long)e->samples, ids);
+    json_t *event = json_pack("{s:s,s:I,s:o,s:o,s:I}", "event", "eval", "step", (json_int_t)step, "auc", number(e->auc), "loss",
+                              number(e->loss), "samples", (json_int_t)e->samples);
+    if (r->vocabularies.n > 0) json_object_set_new(event, "out_of_vocabulary", number(unknown));
+    write_event(r, event);
 }
 
 void dlrm_report_checkpoint(dlrm_report *r, const dlrm_save_result *c)
@@ -430,6 +445,7 @@ static void end_lines(dlrm_report *r, const char *why, const rank_end *ranks, do
     if (ranks[0].cache.listed)
         dlrm_info("tables in host memory: %.2f %% of the rows that batches listed were in the cache (rank 0)",
                   100 * hit_rate(&ranks[0].cache, 0, 0));
+    if (r->vocabularies.n > 0) dlrm_info("vocabularies: %s", dlrm_vocabularies_text(&r->vocabularies, true, shares, sizeof shares));
     if (clamped) dlrm_warn("%lld ids were outside their tables and read row 0 (data.index_check: clamp)", (long long)clamped);
 }
 
@@ -464,6 +480,7 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
     s->be.ops->cache_use(&s->be, &s->model.emb.own.shard, &mine.cache);
     TRY(dlrm_comm_agree(s->comm, dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all), NULL));
     dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);
+    dlrm_vocabularies_count(&r->vocabularies);
     if (s->comm->rank == 0) {
         json_t *ranks = json_array();
         double median, p95;
@@ -471,11 +488,13 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
         for (int p = 0; p < s->comm->ranks; p++) json_array_append_new(ranks, rank_json(r, p, &all[p]));
         end_lines(r, why, all, median, p95);
         json_t *checkpoints = json_pack("{s:i,s:i,s:f,s:f}", "saved", r->saved, "failed", r->not_saved, "stall_s", r->stall_s, "save_s", r->save_s);
-        write_event(r, json_pack("{s:s,s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "end", "why", why, "first_step",
-                                 (json_int_t)s->first_step, "steps", (json_int_t)r->steps,
-                                 "samples", (json_int_t)r->samples, "step_ms_median", number(median), "step_ms_p95", number(p95),
-                                 "samples_per_s", number((double)r->samples / r->total_s), "train_s", number(r->total_s),
-                                 "data_wait_share", number(r->wait_s / r->total_s), "checkpoints", checkpoints, "per_rank", ranks));
+        json_t *event = json_pack("{s:s,s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "event", "end", "why", why, "first_step",
+                                  (json_int_t)s->first_step, "steps", (json_int_t)r->steps,
+                                  "samples", (json_int_t)r->samples, "step_ms_median", number(median), "step_ms_p95", number(p95),
+                                  "samples_per_s", number((double)r->samples / r->total_s), "train_s", number(r->total_s),
+                                  "data_wait_share", number(r->wait_s / r->total_s), "checkpoints", checkpoints, "per_rank", ranks);
+        if (r->vocabularies.n > 0) json_object_set_new(event, "vocabularies", dlrm_vocabularies_json(&r->vocabularies, true));
+        write_event(r, event);
     }
     dlrm_free(&all);
     return DLRM_OK;

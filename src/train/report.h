@@ -19,7 +19,7 @@ void dlrm_report_loss(dlrm_report *r, double loss);
 /* The losses that the next line's mean counts so far: to be saved, and to be set where a run goes on. */
 void dlrm_report_losses(const dlrm_report *r, double *sum, int64_t *n);
 void dlrm_report_set_losses(dlrm_report *r, double sum, int64_t n);
-/* Step line and event: the window since the last one. */
+/* Collective, also the next. Step line and event: the window since the last one. */
 void dlrm_report_line(dlrm_report *r, int64_t step, int64_t steps, double loss, double rate, double embedding_rate);
 void dlrm_report_evaluation(dlrm_report *r, int64_t step, const dlrm_evaluation *e);
 void dlrm_report_checkpoint(dlrm_report *r, const dlrm_save_result *c);

@@ -161,6 +161,9 @@ static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides
     TRY(open_data(s));
     s->batch = dlrm_min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? dlrm_min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
+    if (s->spec.n_vocabularies > 0 && dlrm_session_steps(s) >= UINT32_MAX)
+        return dlrm_config_fail(cfg, "train.steps", "comes to %lld steps, but tables with rows: dynamic count them to %lld",
+                                (long long)dlrm_session_steps(s), (long long)UINT32_MAX - 1);
     return DLRM_OK;
 }
 
@@ -234,6 +237,7 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
 {
     *s = (dlrm_session){.comm = comm, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
     s->threads = choose_threads(comm);
+    omp_set_num_threads(s->threads); /* of parallel loops outside of the backend */
     TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, make_folders(s), NULL));
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, lock_checkpoints(s), NULL));

@@ -17,8 +17,9 @@ enum { MAX_WINDOW = 256 /* losses kept before ranks join them */, UNSAVED = 4 /*
 typedef struct trainer {
     dlrm_session *s;
     dlrm_batches batches;
-    const dlrm_batch *batch; /* the next step's, fed already; NULL: none yet */
-    int stage;               /* where it is */
+    const dlrm_batch *batch; /* the next step's; NULL: none yet */
+    bool fed;                /* it has been taken to the backend, */
+    int stage;               /* where it is there */
     double wait;             /* for data, since the last step */
     dlrm_losses losses;
     bool evaluates;
@@ -79,7 +80,7 @@ static dlrm_status join_losses(trainer *t)
     return DLRM_OK;
 }
 
-/* Has the next batch read and taken to the backend, where it is in place by the time its step runs. */
+/* Has the next batch read. */
 static void fetch(trainer *t)
 {
     dlrm_session *s = t->s;
@@ -89,8 +90,15 @@ static void fetch(trainer *t)
     t->batch = dlrm_batches_next(&t->batches, &epoch_end);
     t->wait += dlrm_now() - start;
     DLRM_ASSERT(t->batch);
+    t->fed = false;
+}
+
+/* Takes it to the backend, where it is in place by the time its step runs. */
+static void feed(trainer *t)
+{
     t->stage = (t->stage + 1) % DLRM_SORTED;
-    dlrm_feed(&s->model, t->stage, t->batch, true);
+    dlrm_feed(&t->s->model, t->stage, t->batch, true);
+    t->fed = true;
 }
 
 /* Ids of the next batch travel while the step runs. */
@@ -101,6 +109,12 @@ static void send_ahead(trainer *t)
     t->wait += dlrm_now() - start;
 }
 
+static bool is_line_due(const trainer *t)
+{
+    const int64_t every = t->s->cfg.log.every_steps;
+    return (every > 0 && t->step % every == 0) || t->step == t->steps || t->signal;
+}
+
 /* What a rank has to tell all others of, the most urgent first: the largest counts. */
 enum { SIGNAL_BITS = 8 };
 static int64_t pulse_of(dlrm_status status, int signal, int saving)
@@ -108,7 +122,16 @@ static int64_t pulse_of(dlrm_status status, int signal, int saving)
     return ((int64_t)status << (SIGNAL_BITS + DLRM_SAVING_BITS)) | (signal << DLRM_SAVING_BITS) | saving;
 }
 
-/* One step, and the next batch fetched while it runs. Whether every rank's batch is good is asked while the step runs: a
+/* Does anything between this step and the next look at what the training has come to, or write of it? Vocabularies learn from a
+ * batch as it is fed, so the next one has to wait then. */
+static bool is_looked_at(trainer *t, int saving)
+{
+    const dlrm_session *s = t->s;
+    return s->spec.n_vocabularies > 0 && (t->signal || is_line_due(t) || dlrm_session_evaluates(s, t->step) ||
+                                          dlrm_saving_due(&t->saving, t->step, saving));
+}
+
+/* One step, and the next batch fetched and fed while it runs. Whether every rank's batch is good is asked while the step runs: a
  * bad batch holds zeros, and then the job ends, so what the step did with them does not matter. *saving: what the ranks
  * said of checkpoints. */
 static dlrm_status step(trainer *t, int *saving)
@@ -117,6 +140,7 @@ static dlrm_status step(trainer *t, int *saving)
     dlrm_model *m = &s->model;
     double start = dlrm_now();
     if (!t->batch) fetch(t);
+    if (!t->fed) feed(t);
     const dlrm_batch *batch = t->batch;
     dlrm_comm_pulse_start(s->comm, pulse_of(batch->status, dlrm_signals_seen(), dlrm_saving_pulse(&t->saving)));
     t->step++;
@@ -133,6 +157,7 @@ static dlrm_status step(trainer *t, int *saving)
     t->signal = (int)(pulse >> DLRM_SAVING_BITS);
     *saving = (int)(pulse & ((1 << DLRM_SAVING_BITS) - 1));
     if (t->step < t->steps) fetch(t);
+    if (t->step < t->steps && !is_looked_at(t, *saving)) feed(t);
     dlrm_report_step(t->report, t->step, samples, dlrm_now() - start, t->wait);
     t->wait = 0;
     return DLRM_OK;
@@ -210,13 +235,12 @@ static dlrm_status resume(trainer *t)
 /* After a signal the evaluation that is due, or was under way, is left to the run that goes on: there may be little time. */
 static dlrm_status loop(trainer *t)
 {
-    const int64_t every = t->s->cfg.log.every_steps;
     dlrm_mem_freeze(true);
     TRY(resume(t));
     while (t->step < t->steps && !t->signal && !target_reached(t)) {
         int saving = DLRM_SAVING_IDLE;
         TRY(step(t, &saving));
-        bool line = (every > 0 && t->step % every == 0) || t->step == t->steps || t->signal;
+        const bool line = is_line_due(t);
         if (line || dlrm_losses_full(&t->losses)) TRY(tell(t, line));
         if (dlrm_session_evaluates(t->s, t->step) && !t->signal) TRY(evaluate(t));
         if ((target_reached(t) || t->signal) && !line) TRY(tell(t, true)); /* a signal that ended the evaluation */

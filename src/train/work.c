@@ -200,9 +200,14 @@ dlrm_status dlrm_work_print(const dlrm_session *s)
                (double)w.file_bytes / (1 << 20), (double)w.sent_bytes / 1024);
     }
     for (int t = 0; t < s->spec.n_tables; t++) {
+        const dlrm_table *table = &s->spec.tables[t];
         char where[80];
-        printf("table %-20s %14lld rows x %-5d %s\n", s->spec.tables[t].name, (long long)s->spec.tables[t].rows, s->spec.tables[t].dim,
+        printf("table %-20s %14lld rows x %-5d %s", table->name, (long long)table->rows, table->dim,
                dlrm_placement_text(&s->place, t, where, sizeof where));
+        if (table->capacity > 0) /* wherever thresholds would put a table of this size */
+            printf(", dynamic: keys get rows as they appear (evict %s, admission %u), neither replicated nor cut by rows", dlrm_evict_text(table->evict),
+                   table->admission);
+        printf("\n");
     }
     return DLRM_OK;
 }

@@ -1,4 +1,4 @@
-/* alloc, release, upload, download, fill, table_init, close; the way of a batch to the backend; laps. */
+/* alloc, release, upload, download, fill, table_init, rows_renew, close; the way of a batch to the backend; laps. */
 #include <stdio.h>
 #include <string.h>
 
@@ -66,6 +66,47 @@ static void check_table_init(harness *h, const dlrm_table_init_args *slice)
     h_compare(h, p, ref, tol);
     if (n >= 10000 && (fabs(sum / (double)n) > 0.02 || fabs(squares / (double)n - 1.0 / 3) > 0.02))
         h_fail(h, "not uniform: mean %g, mean square %g of the scale", sum / (double)n, squares / (double)n);
+}
+
+/* Some rows of a slice start anew, the others stay. Their number: more than travel with one launch. */
+static void check_rows_renew(harness *h, dlrm_dtype type, int64_t rows, int first_column, int columns, bool rowwise, int n_states)
+{
+    enum { DIM = 12 };
+    dlrm_backend *be = h_backend(h);
+    const int64_t elements = rows * columns, n = (rows + 2) / 3;
+    const int state_columns = rowwise ? 1 : columns;
+    float *before = h_draw_as(h, type, elements, SIGNED);
+    dlrm_table_shard tables[2] = {{.rows = 1, .dim = 3}, {.rows = rows, .dim = columns}};
+    dlrm_shard shard = {.dtype = type, .n_tables = 2, .max_batch = 1, .tables = tables, .rowwise = rowwise};
+    dlrm_rows_renew_args a = {.shard = &shard, .table = 1,
+                              .init = {.dtype = type, .row_step = 1, .rows = rows, .first_column = first_column, .columns = columns, .dim = DIM,
+                                       .seed = 11, .stream = dlrm_rng_stream("table.C1.weight"), .scale = 0.125},
+                              .n = n, .rowwise = rowwise, .state_value = 0.1f};
+    float *state = h_draw(h, rows * state_columns, POSITIVE);
+    uint32_t *list = h_host(h, n, sizeof *list);
+    double *ref = h_widen(h, before, elements), *tol = h_doubles(h, elements);
+    double *ref_state = h_widen(h, state, rows * state_columns), *exact = h_doubles(h, rows * state_columns);
+    tables[0].weight = h_inout_as(h, "other table", type, before, 3);
+    tables[1].weight = h_inout_as(h, "table", type, before, elements);
+    for (int k = 0; k < n_states; k++) tables[1].state[k] = h_inout(h, "state", state, rows * state_columns);
+    if (be->ops->shard_open(be, &shard) != DLRM_OK) h_fail(h, "shard_open: %s", dlrm_error_message());
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t row = rows - 1 - 3 * i; /* in falling order: any will do */
+        list[i] = (uint32_t)row;
+        for (int c = 0; c < columns; c++) {
+            double *v = &ref[row * columns + c];
+            *v = (2 * (double)dlrm_rng_uniform(11, a.init.stream, (uint64_t)(row * DIM + first_column + c)) - 1) * 0.125;
+            tol[row * columns + c] = ref_bound(2, 0, fabs(*v), *v);
+        }
+        for (int c = 0; c < state_columns; c++) ref_state[row * state_columns + c] = (double)0.1f;
+    }
+    a.rows = list;
+    be->ops->rows_renew(be, &a);
+    memset(list, 0xFF, (size_t)n * sizeof *list); /* the op has taken what it needs */
+    h_compare(h, tables[0].weight, h_widen(h, before, 3), h_doubles(h, 3));
+    h_compare(h, tables[1].weight, ref, tol);
+    for (int k = 0; k < n_states; k++) h_compare(h, tables[1].state[k], ref_state, exact);
+    be->ops->shard_close(be, &shard);
 }
 
 /* A batch of two inputs, one variable, in every slot: its values are where the backend says after slot_begin. */
@@ -153,6 +194,15 @@ static void run(harness *h, int number, char *label, size_t bytes)
         {.dtype = DLRM_FP16, .row_step = 2, .rows = 300, .first_column = 5, .columns = 7, .dim = 12},
         {.dtype = DLRM_BF16, .row_step = 1, .rows = 2, .first_column = 1, .columns = 5000, .dim = 5002},
     };
+    static const struct {
+        dlrm_dtype type;
+        int64_t rows;
+        int first_column, columns;
+        bool rowwise;
+        int n_states;
+    } renewed[] = {
+        {DLRM_FP32, 1, 0, 12, false, 2}, {DLRM_FP32, 5000, 0, 12, false, 1}, {DLRM_BF16, 400, 5, 7, true, 1}, {DLRM_FP16, 31, 11, 1, false, 2}, {DLRM_FP32, 50, 3, 9, false, 0},
+    };
     static void (*const others[])(harness *) = {check_alloc, check_feed, check_laps};
     static const char *const names[] = {"alloc", "feed", "laps"};
     if (number < 3) {
@@ -161,8 +211,13 @@ static void run(harness *h, int number, char *label, size_t bytes)
     } else if (number < 7) {
         snprintf(label, bytes, "fill %lld", (long long)fills[number - 3]);
         check_fill(h, fills[number - 3]);
+    } else if (number < 12) {
+        snprintf(label, bytes, "rows_renew, of %lld rows, %d columns from %d, %d states", (long long)renewed[number - 7].rows,
+                 renewed[number - 7].columns, renewed[number - 7].first_column, renewed[number - 7].n_states);
+        check_rows_renew(h, renewed[number - 7].type, renewed[number - 7].rows, renewed[number - 7].first_column, renewed[number - 7].columns,
+                         renewed[number - 7].rowwise, renewed[number - 7].n_states);
     } else {
-        const dlrm_table_init_args *a = &inits[number - 7];
+        const dlrm_table_init_args *a = &inits[number - 12];
         snprintf(label, bytes, "table_init, %lld rows from %lld by %lld, columns %d to %d of %d", (long long)a->rows,
                  (long long)a->first_row, (long long)a->row_step, a->first_column, a->first_column + a->columns, a->dim);
         check_table_init(h, a);
@@ -170,9 +225,9 @@ static void run(harness *h, int number, char *label, size_t bytes)
 }
 
 const family memory_family = {"memory",
-                              {SLOT(alloc), SLOT(release), SLOT(upload), SLOT(download), SLOT(fill), SLOT(table_init),
+                              {SLOT(alloc), SLOT(release), SLOT(upload), SLOT(download), SLOT(fill), SLOT(table_init), SLOT(rows_renew),
                                SLOT(feed), SLOT(feed_wait), SLOT(slot_begin), SLOT(slot_end), SLOT(lap), SLOT(laps),
                                SLOT(close)},
                               false,
-                              17,
+                              22,
                               run};

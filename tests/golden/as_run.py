@@ -16,7 +16,7 @@ import sys
 import numpy as np
 
 DTYPES = {"f32": "<f4", "f64": "<f8", "i32": "<i4", "i64": "<i8"}
-SAFETENSORS = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2"}
+SAFETENSORS = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "U32": "<u4"}
 PACKED = ("init/", "train/", "eval/", "expect_f64/final/", "expect_f64/loss.", "expect_f64/lr.", "expect_f64/eval_metrics.")
 
 
@@ -82,16 +82,18 @@ def public_name(stem):
 
 
 def write_safetensors(path, tensors):
+    """Floats as float32; int64 and uint32 as they are."""
     head, at = {}, 0
+    integers = {"<i8": "I64", "<u4": "U32"}
     for name, value in tensors.items():
-        head[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
+        head[name] = {"dtype": integers.get(value.dtype.str, "F32"), "shape": list(value.shape), "data_offsets": [at, at + value.nbytes]}
         at += value.nbytes
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         for value in tensors.values():
-            f.write(np.ascontiguousarray(value, "<f4").tobytes())
+            f.write(np.ascontiguousarray(value, value.dtype if value.dtype.str in integers else "<f4").tobytes())
 
 
 def read_safetensors(folder):

@@ -47,7 +47,7 @@ def read_checkpoint(folder):
             if piece == "checksums":
                 continue
             rows, columns, row, step, column = map(int, re.fullmatch(r"whole=(\d+)x(\d+) row=(\d+) step=(\d+) column=(\d+)", place[piece]).groups())
-            values = np.frombuffer(data[start:], {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}[t["dtype"]], np.prod(t["shape"], dtype=int),
+            values = np.frombuffer(data[start:], {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "U32": "<u4"}[t["dtype"]], np.prod(t["shape"], dtype=int),
                                    t["data_offsets"][0])
             values = values.reshape(t["shape"] if len(t["shape"]) == 2 else (1, -1) if rows == 1 else (-1, 1))
             tensor = piece.split("@")[0]

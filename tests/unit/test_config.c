@@ -250,8 +250,8 @@ static void test_refused_overrides(void **state)
          "model.dense_features: found \"from_dataset\", but without model.tables: from_dataset no description of "
          "data.format: synthetic is read; expected an integer"},
         {"model.tables.0.rows=1e18",
-         "model.tables.0.rows: found \"1e18\", expected an integer from 1 to 4294967295"},
-        {"model.tables.0.rows=0", "model.tables.0.rows: found \"0\", expected an integer from 1 to 4294967295"},
+         "model.tables.0.rows: found \"1e18\", expected an integer from 1 to 4294967295, or dynamic"},
+        {"model.tables.0.rows=0", "model.tables.0.rows: found \"0\", expected an integer from 1 to 4294967295, or dynamic"},
         {"model.tables.1.count=1e9",
          "model.tables.1.count: found \"1e9\", expected an integer from 1 to 1048576, or null"},
         {"model.tables.0.combiner=max", "model.tables.0.combiner: found \"max\", expected one of sum, mean, none"},
@@ -276,7 +276,7 @@ static void test_refused_overrides(void **state)
          "model.tables: found \"dataset\", expected a list of 1 to 1048576 maps, or from_dataset"},
         {"model.tables=[{row: 5}]", "model.tables.0.row: unknown key; did you mean model.tables.0.rows?"},
         {"model.tables=[{rows: 5}, {dim: 5}]",
-         "model.tables.1.rows: missing, expected an integer from 1 to 4294967295"},
+         "model.tables.1.rows: missing, expected an integer from 1 to 4294967295, or dynamic"},
         {"model.tables=from_dataset",
          "model.tables: found \"from_dataset\", but data.format: synthetic has no data description that could "
          "say; expected a list"},
@@ -354,7 +354,7 @@ static void test_refused_positions(void **state)
          "without "
          "an input"},
         {"{count: 2, rows: 100}", "{count: 2}",
-         "c.yaml:10:7: model.tables.1.rows: missing, expected an integer from 1 to 4294967295"},
+         "c.yaml:10:7: model.tables.1.rows: missing, expected an integer from 1 to 4294967295, or dynamic"},
         {"{count: 2, rows: 100}", "5", "c.yaml:10:7: model.tables.1: found \"5\", expected a map"},
         {"interaction: dot", "interaction: pool",
          "c.yaml:3:3: model.pool_stride: missing, but interaction: pool needs it"},

@@ -301,6 +301,35 @@ static void test_unpooled(void **state)
     }
 }
 
+/* Whatever the thresholds, a table with a vocabulary has all its rows where it is. */
+static void test_vocabularies(void **state)
+{
+    (void)state;
+    shapes m;
+    dlrm_placement p;
+    make(&m, 4, (const int64_t[][2]){{100, 4}, {7, 8}, {100, 8}, {50, 4}});
+    m.tables[1].capacity = 6;
+    m.tables[2].capacity = 99;
+    for (int ranks = 1; ranks < 9; ranks++)
+        for (int kind = 0; kind < 4; kind++) {
+            dlrm_placement_args args = plain;
+            args.strategy = kind == 3 ? DLRM_STRATEGY_AUTO : DLRM_MEMORY_BALANCED;
+            args.data_parallel = kind == 0 ? 1000 : -1;
+            args.row_slice = kind == 1 ? 1 : -1;
+            args.column_slice = kind == 2 ? 50 : -1;
+            args.work = (dlrm_placement_work){.batch = 64, .value_bytes = 4, .table_bytes = 4, .memory_rate = 1e9, .network_rate = 1e9};
+            place(&m, &args, ranks, &p);
+            for (int t = 1; t < 3; t++)
+                for (int k = p.first_slice[t]; k < p.first_slice[t + 1]; k++) {
+                    assert_int_equal(p.slices[k].rows, m.tables[t].rows);
+                    assert_int_not_equal(p.slices[k].owner, DLRM_EVERY_RANK);
+                }
+            if (kind == 0 && ranks > 1) assert_int_equal(p.slices[p.first_slice[3]].owner, DLRM_EVERY_RANK);
+            if (kind == 2 && ranks > 1) assert_true(p.first_slice[2] - p.first_slice[1] > 1);
+            dlrm_placement_clear(&p);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,6 +340,7 @@ int main(void)
         cmocka_unit_test_teardown(test_halving, no_blocks_left),
         cmocka_unit_test_teardown(test_rows, no_blocks_left),
         cmocka_unit_test_teardown(test_unpooled, no_blocks_left),
+        cmocka_unit_test_teardown(test_vocabularies, no_blocks_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,29 @@ static void test_expansion(void **state)
     dlrm_model_spec_clear(&s);
 }
 
+static void test_vocabularies(void **state)
+{
+    (void)state;
+    dlrm_model_spec s;
+    const dlrm_feature_spec data = data_of(13, 4, (feature[]){{"a", 1000, 0}, {"b", 99, 0}, {"c", 4294967295, 0}, {"d", 10, 0}});
+    assert_taken(resolve("model.interaction=cat\nmodel.features=null\n"
+                         "model.tables=[{name: C1, rows: 1000}, {name: K, count: 2, rows: dynamic, capacity: 50, evict: lfu, admission: 3}, "
+                         "{rows: dynamic, capacity: 5}]", &data, &s)); /* the data's cardinality is no bound */
+    assert_int_equal(s.n_vocabularies, 3);
+    assert_int_equal(s.tables[0].capacity, 0);
+    assert_false(dlrm_input_has_keys(&s, 0));
+    assert_table(&s, 1, "K_0", 51, 16);
+    assert_table(&s, 3, "t3", 6, 16);
+    for (int t = 1; t < 4; t++) {
+        assert_int_equal(s.tables[t].vocabulary, t - 1);
+        assert_int_equal(s.tables[t].capacity, t < 3 ? 50 : 5);
+        assert_int_equal(s.tables[t].evict, t < 3 ? DLRM_EVICT_LFU : DLRM_EVICT_NONE);
+        assert_int_equal(s.tables[t].admission, t < 3 ? 3 : 1);
+        assert_true(dlrm_input_has_keys(&s, t));
+    }
+    dlrm_model_spec_clear(&s);
+}
+
 static void test_features(void **state)
 {
     (void)state;
@@ -401,7 +424,7 @@ static void test_limits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_expansion, no_blocks_left),
+        cmocka_unit_test_teardown(test_expansion, no_blocks_left), cmocka_unit_test_teardown(test_vocabularies, no_blocks_left),
         cmocka_unit_test_teardown(test_features, no_blocks_left),
         cmocka_unit_test_teardown(test_names, no_blocks_left),
         cmocka_unit_test_teardown(test_from_dataset, no_blocks_left),

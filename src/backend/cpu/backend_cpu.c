@@ -171,6 +171,7 @@ static const dlrm_backend_ops cpu_ops = {
     .scale_set = cpu_scale_set,
     .scale_get = cpu_scale_get,
     .table_init = cpu_table_init,
+    .rows_renew = cpu_rows_renew,
     .fill = cpu_fill,
     .lap = cpu_lap,
     .laps = cpu_laps,

@@ -39,6 +39,7 @@ void cpu_row_squares(dlrm_backend *, const dlrm_update_args *);
 void cpu_rows_update(dlrm_backend *, const dlrm_rows_update_args *);
 void cpu_dense_update(dlrm_backend *, const dlrm_dense_update_args *);
 void cpu_table_init(dlrm_backend *, const dlrm_table_init_args *);
+void cpu_rows_renew(dlrm_backend *, const dlrm_rows_renew_args *);
 void cpu_find_overflow(dlrm_backend *, const dlrm_overflow_args *);
 void cpu_settle_scale(dlrm_backend *, const dlrm_settle_args *);
 void cpu_scale_set(dlrm_backend *, const dlrm_scale *);

@@ -125,9 +125,21 @@ static void init_run(const dlrm_table_init_args *a, int64_t first, int64_t n, fl
     }
 }
 
+enum { BLOCK = 4096 };
+
+/* The same, rounded, into n elements of the table's dtype. */
+static void init_elements(const dlrm_table_init_args *a, int64_t first, int64_t n, char *to)
+{
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        float values[BLOCK];
+        const int64_t m = n - i < BLOCK ? n - i : BLOCK;
+        init_run(a, first + i, m, values);
+        dlrm_narrow(a->dtype, values, m, to + i * (int64_t)dlrm_dtype_bytes(a->dtype));
+    }
+}
+
 void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
 {
-    enum { BLOCK = 4096 };
     const bool solid = a->columns == a->dim && a->row_step == 1; /* else rows do not follow each other in the table */
     const int64_t total = a->rows * a->columns, length = solid ? BLOCK : a->columns, runs = (total + length - 1) / length;
     const int64_t size = (int64_t)dlrm_dtype_bytes(a->dtype);
@@ -135,12 +147,21 @@ void cpu_table_init(dlrm_backend *be, const dlrm_table_init_args *a)
     for (int64_t k = 0; k < runs; k++) {
         const int64_t at = k * length, end = total - at < length ? total : at + length;
         const int64_t row = a->first_row + (solid ? 0 : k * a->row_step), first = row * a->dim + a->first_column + (solid ? at : 0);
-        for (int64_t i = at; i < end; i += BLOCK) {
-            float values[BLOCK];
-            const int64_t n = end - i < BLOCK ? end - i : BLOCK;
-            init_run(a, first + i - at, n, values);
-            dlrm_narrow(a->dtype, values, n, (char *)a->weight + i * size);
-        }
+        init_elements(a, first, end - at, (char *)a->weight + at * size);
+    }
+}
+
+void cpu_rows_renew(dlrm_backend *be, const dlrm_rows_renew_args *r)
+{
+    const dlrm_table_init_args *a = &r->init;
+    const dlrm_table_shard *t = &r->shard->tables[r->table];
+    const int width = r->rowwise ? 1 : t->dim;
+#pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
+    for (int64_t i = 0; i < r->n; i++) {
+        const int64_t row = r->rows[i], first = (a->first_row + row * a->row_step) * a->dim + a->first_column;
+        init_elements(a, first, a->columns, (char *)t->weight + row * a->columns * (int64_t)dlrm_dtype_bytes(a->dtype));
+        for (int k = 0; k < 2; k++)
+            for (int c = 0; t->state[k] && c < width; c++) t->state[k][row * width + c] = r->state_value;
     }
 }
 
