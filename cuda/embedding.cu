@@ -259,6 +259,32 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_input(
         lookup_pooled<V>(a, lanes);
 }
 
+/* What block `block` of those that share some samples does: for an input whose column of row 0 is at `out`. */
+template <class T, class O>
+__device__ __forceinline__ lookup_job<T, O> lookup_job_of(const dlrm_cuda_shard &s, const dlrm_cuda_input &in, const dlrm_cuda_bags &bags,
+                                                          int64_t B, int block, O *out, int64_t width)
+{
+    const dlrm_cuda_table *t = &s.tables[in.table];
+    lookup_job<T, O> a;
+    a.weight = (const T *)t->weight;
+    a.home = (const T *)t->home;
+    a.slot = t->slot;
+    a.out = out;
+    a.ids = bags.ids;
+    a.offsets = bags.offsets;
+    const int64_t begin = (int64_t)(blockIdx.x / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
+    const int64_t end = begin + LOOKUP_SAMPLES / in.blocks < B ? begin + LOOKUP_SAMPLES / in.blocks : B;
+    a.begin = begin * in.vectors;
+    a.end = end * in.vectors;
+    a.width = width;
+    a.dim = t->dim;
+    a.hotness = in.hotness;
+    a.vectors = in.vectors;
+    a.whole = bags.whole;
+    a.mean = in.mean && !in.undivided;
+    return a;
+}
+
 /* Each s.blocks blocks have the next LOOKUP_SAMPLES samples; of these each input has one or more. Moves, per bag of one
  * id, a row of the table and a row of O. */
 template <class T, class O>
@@ -270,24 +296,12 @@ __global__ void __launch_bounds__(LOOKUP_THREADS)
     for (int i = threadIdx.x; i - (int)threadIdx.x < s.n_inputs; i += LOOKUP_THREADS)
         j += __syncthreads_count(i < s.n_inputs && s.inputs[i].first_block <= block);
     const dlrm_cuda_input in = s.inputs[j];
-    const dlrm_cuda_table *t = &s.tables[in.table];
-    lookup_job<T, O> a;
-    a.weight = (const T *)t->weight;
-    a.home = (const T *)t->home;
-    a.slot = t->slot;
-    a.out = out + in.column;
-    a.ids = bags[j].ids;
-    a.offsets = bags[j].offsets;
-    const int64_t begin = (int64_t)(blockIdx.x / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
-    const int64_t end = begin + LOOKUP_SAMPLES / in.blocks < B ? begin + LOOKUP_SAMPLES / in.blocks : B;
-    a.begin = begin * in.vectors;
-    a.end = end * in.vectors;
-    a.width = s.width;
-    a.dim = t->dim;
-    a.hotness = in.hotness;
-    a.vectors = in.vectors;
-    a.whole = bags[j].whole;
-    a.mean = in.mean && !in.undivided;
+    if constexpr (sizeof(O) < sizeof(float))
+        if (in.exact) { /* fp32 in the place of two elements */
+            lookup_input<1>(lookup_job_of<T>(s, in, bags[j], B, block, (float *)(out + in.column), s.width / 2));
+            return;
+        }
+    const lookup_job<T, O> a = lookup_job_of<T>(s, in, bags[j], B, block, out + in.column, s.width);
     if (aligned && a.dim % 4 == 0 && in.column % 4 == 0)
         lookup_input<4>(a);
     else

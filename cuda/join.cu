@@ -32,7 +32,8 @@ __global__ void __launch_bounds__(JOIN_THREADS)
         for (int k = v.first_part; k < v.first_part + v.n_parts; k++) {
             const int d = column - parts[k].column;
             if (d < 0 || d >= parts[k].width) continue;
-            const float x = to_float(((const T *)parts[k].data)[s * parts[k].stride + d]);
+            const T *part = (const T *)parts[k].data + s * parts[k].stride;
+            const float x = parts[k].exact ? ((const float *)part)[d] : to_float(part[d]);
             sum = first ? x : sum + x;
             first = false;
         }

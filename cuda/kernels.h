@@ -48,7 +48,7 @@ typedef struct dlrm_cuda_table {
 typedef struct dlrm_cuda_input {
     int32_t table, hotness, vectors, column; /* as in dlrm_shard_input */
     bool variable, mean;
-    bool undivided; /* as in dlrm_shard_input */
+    bool undivided, exact; /* as in dlrm_shard_input */
     /* --- */
     int32_t first_vector; /* vectors per sample of the inputs before it */
     int32_t first_pair; /* pairs per sample of the table's inputs before it, at most */

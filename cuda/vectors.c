@@ -55,7 +55,7 @@ static dlrm_status open_shard(dlrm_backend *be, const dlrm_shard *s, shard_work 
     for (int j = 0; j < s->n_inputs; j++) {
         const dlrm_shard_input *from = &s->inputs[j];
         inputs[j] = (dlrm_cuda_input){.table = from->table, .hotness = from->hotness, .vectors = from->vectors, .column = from->column,
-                                      .variable = from->variable, .mean = from->mean, .undivided = from->undivided};
+                                      .variable = from->variable, .mean = from->mean, .undivided = from->undivided, .exact = from->exact};
     }
     TRY_TO(done, st, cuda_cache_open(be, s, tables, &w->cache));
     code = dlrm_cuda_shard_plan(s->n_tables, tables, s->n_inputs, inputs, order, s->dtype, s->width, s->max_batch, &w->shard);

@@ -117,6 +117,7 @@ typedef struct dlrm_join_part {
     void *grad;       /* backward, = */
     int64_t stride, grad_stride; /* elements */
     int width, column; /* column: in a row of `joined` */
+    bool exact;        /* data is fp32 in the place of elements of `wire`: strides count those */
 } dlrm_join_part;
 
 typedef struct dlrm_join_vector {
@@ -177,6 +178,8 @@ typedef struct dlrm_shard_input {
     bool mean;
     bool partial; /* its bags are parts of longer ones (of rows that other ranks have), whose lengths means divide by */
     bool undivided; /* lookup gives sums even so: who puts the parts together divides; so it is with several vectors */
+    bool exact; /* lookup gives fp32, whatever `wire` is, in the place of twice as many elements; gradients are of `wire`, in the
+                   first half. Column and W are even */
     int column; /* of its first vector in a row of the pooled matrix */
 } dlrm_shard_input;
 

@@ -29,7 +29,7 @@ static void list_joined(dlrm_embedding *e, int input, int from, int end, int col
         for (int i = p->first_part[input]; i < p->first_part[input + 1]; i++) {
             const dlrm_slice *s = &p->slices[p->parts[i].slice];
             e->joined_part[a->n_parts] = (dlrm_part_vector){.part = i, .vector = k};
-            e->join_parts[a->n_parts++] = (dlrm_join_part){.width = s->columns, .column = column + s->first_column};
+            e->join_parts[a->n_parts++] = (dlrm_join_part){.width = s->columns, .column = column + s->first_column, .exact = p->parts[i].exact};
         }
     v->n_parts = a->n_parts - v->first_part;
 }
@@ -122,10 +122,10 @@ static dlrm_vector_slot slot_of(const dlrm_embedding *e, dlrm_part_vector v)
 {
     const dlrm_vector_part *part = &e->place->parts[v.part];
     const dlrm_slice *s = &e->place->slices[part->slice];
-    const int64_t stride = e->place->width[s->owner], column = part->column + (int64_t)v.vector * s->columns;
-    const int64_t at = e->recv_at[s->owner] + column * (int64_t)e->value_bytes;
-    return (dlrm_vector_slot){.data = (char *)e->received + at, .stride = stride, .width = s->columns,
-                              .grad = (char *)e->d_received + at, .grad_stride = stride};
+    const int64_t stride = e->place->width[s->owner], at = e->recv_at[s->owner] + part->column * (int64_t)e->value_bytes;
+    const int64_t before = (int64_t)v.vector * s->columns, bytes = part->exact ? (int64_t)sizeof(float) : (int64_t)e->value_bytes;
+    return (dlrm_vector_slot){.data = (char *)e->received + at + before * bytes, .stride = stride, .width = s->columns,
+                              .grad = (char *)e->d_received + at + before * (int64_t)e->value_bytes, .grad_stride = stride};
 }
 
 /* Offsets of the own samples' whole bags, where parts of them travel apart and are to be divided here; else NULL. */
@@ -146,7 +146,7 @@ static void begin_join(dlrm_embedding *e, int stage, int64_t begin, int64_t own)
         const dlrm_vector_slot v = slot_of(e, e->joined_part[i]);
         dlrm_join_part *p = &e->join_parts[i];
         *p = (dlrm_join_part){.data = v.data, .grad = v.grad, .stride = v.stride, .grad_stride = v.grad_stride, .width = p->width,
-                              .column = p->column};
+                              .column = p->column, .exact = p->exact};
     }
     for (int v = 0; v < e->join.n_vectors; v++) e->join_vectors[v].whole = whole_bags(e, e->joined_input[v], stage, begin);
 }

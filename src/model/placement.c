@@ -206,12 +206,13 @@ static dlrm_status deal_out(const dlrm_placement_args *args, const dlrm_table_lo
 
 /* --- parts --- */
 
-static void add_part(dlrm_placement *p, int input, int slice, int vectors)
+static void add_part(dlrm_placement *p, int input, int slice, int vectors, bool exact)
 {
     const dlrm_slice *s = &p->slices[slice];
     int64_t *width = s->owner == DLRM_EVERY_RANK ? &p->replicated_width : &p->width[s->owner];
-    p->parts[p->n_parts++] = (dlrm_vector_part){.input = input, .slice = slice, .vectors = vectors, .column = (int)*width};
-    *width += (int64_t)vectors * s->columns;
+    if (exact) *width += *width % 2; /* fp32 begins at a multiple of its size */
+    p->parts[p->n_parts++] = (dlrm_vector_part){.input = input, .slice = slice, .vectors = vectors, .column = (int)*width, .exact = exact};
+    *width += (int64_t)vectors * s->columns * (exact ? 2 : 1);
     p->n_vectors += vectors;
     ++*(s->owner == DLRM_EVERY_RANK ? &p->replicated_inputs : &p->inputs[s->owner]);
 }
@@ -233,9 +234,11 @@ static dlrm_status lay_out_parts(const dlrm_model_spec *spec, const dlrm_placeme
     TRY(dlrm_alloc(n, sizeof *p->parts, "placement", &p->parts));
     for (int j = 0; j < spec->n_inputs; j++) {
         const int t = spec->inputs[j].table, vectors = vectors_of(args, p, &spec->inputs[j]);
-        for (int k = p->first_slice[t]; k < p->first_slice[t + 1]; k++) add_part(p, j, k, vectors);
+        const bool exact = args->exact_rows && vectors > dlrm_input_vectors(&spec->inputs[j]); /* they are added */
+        for (int k = p->first_slice[t]; k < p->first_slice[t + 1]; k++) add_part(p, j, k, vectors, exact);
         p->first_part[j + 1] = p->n_parts;
     }
+    for (int r = 0; r < p->ranks && args->exact_rows; r++) p->width[r] += p->width[r] % 2;
     return DLRM_OK;
 }
 

@@ -22,6 +22,8 @@ typedef struct dlrm_vector_part {
     int input, slice;
     int vectors;  /* side by side, each as wide as the slice: 1, all of the bag pooled; or as many as it may have ids, one of each */
     int column;   /* of its first element in a row of its owner's pooled matrix */
+    bool exact;   /* vectors are rows that travel as fp32, in the place of twice as many 16-bit elements, of which their gradients
+                     have the first half */
 } dlrm_vector_part;
 
 typedef struct dlrm_placement {
@@ -69,6 +71,7 @@ typedef struct dlrm_placement_args {
     int64_t memory;        /* auto: bytes of tables and optimizer state that a rank may hold; 0: no bound */
     bool unpooled;         /* deterministic mode: of tables cut by rows, each id's row travels apart, and the receiver adds them in
                               the order of the bag, as an owner of the whole table would */
+    bool exact_rows;       /* those rows may not be rounded as vectors are: they travel as fp32. Vectors have 16 bits */
 } dlrm_placement_args;
 
 dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placement_args *args, int ranks,

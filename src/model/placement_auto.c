@@ -120,9 +120,8 @@ static dlrm_status cut_columns(search *s)
 static dlrm_status cut_rows(search *s)
 {
     const int T = s->spec->n_tables;
-    /* Rows of a bag that are added where they arrive may not be rounded on their way: a run refuses to. */
-    const bool rounds = s->best.unpooled && s->best.work.value_bytes < 4, given = s->best.row_slice >= 0;
-    for (int i = 0; i < TRIED && i < T && !given && !rounds; i++) {
+    const bool given = s->best.row_slice >= 0;
+    for (int i = 0; i < TRIED && i < T && !given; i++) {
         dlrm_placement_args a = s->best;
         a.row_slice = s->sizes[T - 1 - i];
         TRY(consider_cut(s, &a, s->best.row_slice < 0));

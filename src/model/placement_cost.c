@@ -31,7 +31,7 @@ static double row_bytes(const dlrm_placement_work *w, double ids, double vectors
 /* Vectors that a rank with a slice makes for a sample. */
 static double slice_vectors(const dlrm_placement_args *args, const dlrm_table_load *load, const dlrm_slice *s)
 {
-    return args->unpooled && s->row_step > 1 ? load->positions : load->vectors;
+    return args->unpooled && s->row_step > 1 ? load->positions * (args->exact_rows ? 2 : 1) : load->vectors;
 }
 
 /* What the host does for each id: picks those of its rows out, or looks a key's row up. */

@@ -47,7 +47,7 @@ static void open_part(dlrm_tables *t, int i)
     t->shard.inputs[t->shard.n_inputs++] =
         (dlrm_shard_input){.table = table, .hotness = in->hotness / part->vectors, .vectors = part->vectors,
                            .variable = in->variable || by_rows, .mean = in->combiner == DLRM_MEAN, .partial = by_rows,
-                           .undivided = part->vectors > 1, .column = part->column};
+                           .undivided = part->vectors > 1, .exact = part->exact, .column = part->column};
 }
 
 /* Lays the room for bags that are picked out out, or measures it (`at` NULL). */

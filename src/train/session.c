@@ -112,10 +112,12 @@ static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose 
 {
     const dlrm_config *cfg = &s->cfg;
     const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
+    const dlrm_dtype exchange = dlrm_config_exchange_dtype(cfg);
     dlrm_placement_args a = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
                              .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
-                             .unpooled = cfg->train.deterministic, .memory = memory,
-                             .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg)),
+                             .unpooled = cfg->train.deterministic, .exact_rows = exchange != DLRM_FP32 && exchange != cfg->train.embedding_dtype,
+                             .memory = memory,
+                             .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(exchange),
                                       .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
                                       .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt),
                                       .row_states = dlrm_optimizer_rowwise(opt),
@@ -128,15 +130,7 @@ static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose 
         a.memory = 0;
         st = dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);
     }
-    TRY(st);
-    for (int i = 0; i < s->place.n_parts && dlrm_config_exchange_dtype(cfg) != DLRM_FP32; i++) {
-        const dlrm_input *in = &s->spec.inputs[s->place.parts[i].input];
-        if (s->place.parts[i].vectors > dlrm_input_vectors(in)) /* that are to be added */
-            return dlrm_config_fail(cfg, "parallel.row_slice_threshold", "with train.deterministic and several ids a sample the rows of table %s "
-                                    "travel as they are, which needs train.exchange_dtype: fp32, found %s",
-                                    s->spec.tables[in->table].name, dlrm_dtype_text(dlrm_config_exchange_dtype(cfg)));
-    }
-    return DLRM_OK;
+    return st;
 }
 
 /* Which inputs' ids each rank needs, and of which those of its own samples alone: of replicated tables, unless updates must see

@@ -14,7 +14,7 @@ static const struct {
     int n; /* vectors */
     struct {
         int width, columns, adds; /* in so many pieces side by side, each of so many parts that are added */
-        bool mean;
+        bool mean;                /* and, where vectors have 16 bits, parts of fp32 */
     } vectors[MOST_VECTORS];
     const char *why;
 } cases[] = {
@@ -34,6 +34,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
     dlrm_join_part parts[MOST_PARTS];
     dlrm_join_vector vectors[MOST_VECTORS];
     const double *data[MOST_PARTS];
+    int64_t strides[MOST_PARTS]; /* of data */
     int64_t *whole[MOST_VECTORS];
     number /= WIRES;
     const int64_t b = cases[number].b;
@@ -47,12 +48,15 @@ static void run(harness *h, int number, char *label, size_t bytes)
         for (int k = 0, column = a.width; k < pieces; k++) {
             const int w = width / pieces + (k < width % pieces);
             for (int i = 0; i < cases[number].vectors[v].adds; i++) {
-                const int64_t stride = w + 3, skip = 2; /* as in a row of a pooled matrix */
-                float *values = h_draw_as(h, wire, b * stride, SIGNED);
-                char *in = h_input_as(h, "part", wire, values, b * stride), *grad = h_output_as(h, "part's gradient", wire, b * w);
+                const bool exact = cases[number].vectors[v].mean && size < (int64_t)sizeof(float);
+                const dlrm_dtype type = exact ? DLRM_FP32 : wire;
+                const int64_t stride = w + 3, skip = 2, type_size = (int64_t)dlrm_dtype_bytes(type); /* as in a row of a pooled matrix */
+                float *values = h_draw_as(h, type, b * stride, SIGNED);
+                char *in = h_input_as(h, "part", type, values, b * stride), *grad = h_output_as(h, "part's gradient", wire, b * w);
                 data[a.n_parts] = h_widen(h, values + skip, b * stride > skip ? b * stride - skip : 0);
-                parts[a.n_parts++] = (dlrm_join_part){
-                    .data = in + skip * size, .grad = grad, .stride = stride, .grad_stride = w, .width = w, .column = column};
+                strides[a.n_parts] = stride;
+                parts[a.n_parts++] = (dlrm_join_part){.data = in + skip * type_size, .grad = grad, .stride = stride * type_size / size,
+                                                      .grad_stride = w, .width = w, .column = column, .exact = exact};
             }
             column += w;
         }
@@ -79,7 +83,7 @@ static void run(harness *h, int number, char *label, size_t bytes)
                 int terms = 0;
                 for (int i = vectors[v].first_part; i < vectors[v].first_part + vectors[v].n_parts; i++) {
                     if (d < parts[i].column || d >= parts[i].column + parts[i].width) continue;
-                    const double x = data[i][s * parts[i].stride + d - parts[i].column];
+                    const double x = data[i][s * strides[i] + d - parts[i].column];
                     sum += x;
                     magnitude += fabs(x);
                     terms++;

@@ -144,12 +144,11 @@ class Work(fixture.RunTest):
         self.write("config.yaml", SYNTHETIC)
         cases = [(2, "1e5", "null", []), (3, "0", "null", []), (4, "null", "2e5", []), (2, "null", "1", []),
                  (3, "6e5", "1e5", ["parallel.data_parallel_threshold=8000"]),
-                 (2, "0", "null", ["train.deterministic=true", "model.tables.1.combiner=mean"])]
+                 (2, "0", "null", ["train.deterministic=true", "model.tables.1.combiner=mean"]),
+                 (3, "0", "null", ["train.deterministic=true", "train.exchange_dtype=bf16"])]
         for ranks, rows, columns, more in cases[4:] if fixture.SANITIZED else cases:
             with self.subTest(ranks=ranks, rows=rows, columns=columns):
                 self.compare(ranks, "parallel.row_slice_threshold=" + rows, "parallel.column_slice_threshold=" + columns, *more)
-        self.refuse(2, 1, r"parallel\.row_slice_threshold: with train\.deterministic and several ids a sample", "config.yaml", "--check",
-                    "parallel.row_slice_threshold=0", "train.deterministic=true", "train.exchange_dtype=bf16")
 
     def test_too_large(self):
         """What cannot fit is known before anything is taken, and which tables it is; --check shows how much."""

@@ -272,6 +272,36 @@ static void test_rows(void **state)
     dlrm_placement_clear(&p);
 }
 
+/* Rows that travel as fp32 take two 16-bit elements each, begin at even ones, and overlap with nothing: those that are added, not
+ * those of unpooled inputs, nor of bags of one id. */
+static void test_exact_rows(void **state)
+{
+    (void)state;
+    shapes m;
+    dlrm_placement p;
+    make(&m, 4, (const int64_t[][2]){{50, 3}, {7, 5}, {60, 7}, {50, 3}});
+    m.inputs[2].hotness = m.inputs[3].hotness = 4;
+    m.inputs[3].combiner = DLRM_UNPOOLED;
+    dlrm_placement_args args = plain;
+    args.row_slice = 150;
+    args.unpooled = args.exact_rows = true;
+    assert_int_equal(dlrm_placement_make(&m.spec, &args, 3, &p), DLRM_OK);
+    int64_t end[3] = {0};
+    int exact = 0;
+    for (int i = 0; i < p.n_parts; i++) {
+        const dlrm_vector_part *part = &p.parts[i];
+        const dlrm_slice *s = &p.slices[part->slice];
+        assert_int_equal(part->exact, part->input == 2);
+        exact += part->exact;
+        assert_true(part->column >= end[s->owner] && part->column <= end[s->owner] + 1);
+        assert_true(!part->exact || part->column % 2 == 0);
+        end[s->owner] = part->column + part->vectors * s->columns * (part->exact ? 2 : 1);
+    }
+    assert_int_equal(exact, 3);
+    for (int r = 0; r < 3; r++) assert_int_equal(p.width[r], end[r] + end[r] % 2);
+    dlrm_placement_clear(&p);
+}
+
 /* Each slice gives an unpooled input a vector for each id, wherever the table lies; others of the table one. */
 static void test_unpooled(void **state)
 {
@@ -339,6 +369,7 @@ int main(void)
         cmocka_unit_test_teardown(test_slices_meet, no_blocks_left),
         cmocka_unit_test_teardown(test_halving, no_blocks_left),
         cmocka_unit_test_teardown(test_rows, no_blocks_left),
+        cmocka_unit_test_teardown(test_exact_rows, no_blocks_left),
         cmocka_unit_test_teardown(test_unpooled, no_blocks_left),
         cmocka_unit_test_teardown(test_vocabularies, no_blocks_left),
     };

@@ -214,26 +214,6 @@ static void test_given(void **state)
     close_model(&o);
 }
 
-/* The rows of a bag travel apart as fp32 alone; auto does not choose what a run would refuse. */
-static void test_rows_apart(void **state)
-{
-    (void)state;
-    dlrm_table tables[] = {{.name = "a", .rows = 600000, .dim = 16}, {.name = "b", .rows = 590000, .dim = 16}, {.name = "c", .rows = 100, .dim = 16}};
-    dlrm_input inputs[] = {{.name = "a", .table = 0, .hotness = 2}, {.name = "b", .table = 1, .hotness = 2}, {.name = "c", .table = 2, .hotness = 100}};
-    const dlrm_model_spec spec = {.n_tables = 3, .tables = tables, .n_inputs = 3, .inputs = inputs, .table_elements = 16 * 1190100};
-    for (int value_bytes = 2; value_bytes <= 4; value_bytes += 2) {
-        const dlrm_placement_args args = {.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
-                                          .unpooled = true,
-                                          .work = {.batch = 64, .value_bytes = value_bytes, .table_bytes = 4, .memory_rate = 10e9, .network_rate = 50e9}};
-        dlrm_placement p;
-        int apart = 0;
-        assert_taken(dlrm_placement_make(&spec, &args, 4, &p));
-        for (int i = 0; i < p.n_parts; i++) apart += p.parts[i].vectors > 1;
-        assert_int_equal(apart > 0, value_bytes == 4);
-        dlrm_placement_clear(&p);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -243,7 +223,6 @@ int main(void)
         cmocka_unit_test_teardown(test_memory, no_blocks_left),
         cmocka_unit_test_teardown(test_too_little_memory, no_blocks_left),
         cmocka_unit_test_teardown(test_given, no_blocks_left),
-        cmocka_unit_test_teardown(test_rows_apart, no_blocks_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

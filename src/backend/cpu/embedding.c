@@ -147,13 +147,18 @@ static void prefetch(const void *row, size_t bytes)
     for (; p < end; p += 64) __builtin_prefetch(p);
 }
 
+static dlrm_dtype lookup_type(const dlrm_lookup_args *a, const dlrm_shard_input *in)
+{
+    return in->exact ? DLRM_FP32 : a->shard->wire;
+}
+
 /* One vector, of bag number `bag`, which is of sample s. sum: a row of scratch, for vectors that do not travel as fp32. */
 static void lookup_bag(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t s, int64_t bag, char *out,
                        float *sum)
 {
     const dlrm_table_shard *t = &a->shard->tables[in->table];
     const int dim = t->dim;
-    const dlrm_dtype type = a->shard->dtype, wire = a->shard->wire;
+    const dlrm_dtype type = a->shard->dtype, wire = lookup_type(a, in);
     const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type);
     const char *weight = t->weight;
     float *v = wire == DLRM_FP32 ? (float *)out : sum;
@@ -179,7 +184,8 @@ static void lookup_bag(const dlrm_lookup_args *a, const dlrm_shard_input *in, co
 
 static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t begin, int64_t end, float *sum)
 {
-    const size_t bytes = dlrm_dtype_bytes(a->shard->wire), vector_bytes = (size_t)a->shard->tables[in->table].dim * bytes;
+    const size_t bytes = dlrm_dtype_bytes(a->shard->wire);
+    const size_t vector_bytes = (size_t)a->shard->tables[in->table].dim * dlrm_dtype_bytes(lookup_type(a, in));
     for (int64_t s = begin; s < end; s++) {
         char *out = (char *)a->pooled + (size_t)(s * a->shard->width + in->column) * bytes;
         for (int k = 0; k < in->vectors; k++) lookup_bag(a, in, bags, s, s * in->vectors + k, out + (size_t)k * vector_bytes, sum);

@@ -28,7 +28,9 @@ static void join_block(const dlrm_join_args *a, const dlrm_join_vector *v, int64
         const int from = p->column > begin ? p->column : begin, to = p->column + p->width < end ? p->column + p->width : end;
         if (from >= to) continue;
         const bool first = from >= done;
-        dlrm_widen(a->wire, (const char *)p->data + (s * p->stride + from - p->column) * bytes, to - from, first ? sum + from - begin : part);
+        const dlrm_dtype type = p->exact ? DLRM_FP32 : a->wire;
+        const char *data = (const char *)p->data + s * p->stride * bytes;
+        dlrm_widen(type, data + (from - p->column) * (int64_t)dlrm_dtype_bytes(type), to - from, first ? sum + from - begin : part);
         if (first)
             done = to;
         else
