@@ -286,18 +286,19 @@ static inline uint32_t find(const dlrm_vocab *v, uint32_t value)
 int64_t dlrm_vocab_lookup(const dlrm_vocab *v, const uint32_t *values, const uint32_t *missing, int bit, int64_t n,
                           uint32_t *ids)
 {
-    enum { GROUP = 32, CACHED = 1 << 14 };
+    enum { GROUP = 16, CACHED = 1 << 14 };
     uint32_t cell;
     int64_t unknown = 0;
-    for (int64_t at = 0; at < n; at += GROUP) {
-        int64_t stop = n - at > GROUP ? at + GROUP : n;
-        if (v->n >= CACHED) { /* the caches do not hold it all: fetch ahead, the directory, then what it points to */
-            for (int64_t i = at; i < stop; i++)
-                if (cell_of(v, values[i], &cell)) __builtin_prefetch(&v->directory[cell]);
-            for (int64_t i = at; i < stop; i++)
-                if (cell_of(v, values[i], &cell)) __builtin_prefetch(&v->pairs[v->directory[cell]]);
-        }
-        for (int64_t i = at; i < stop; i++) {
+    /* The caches do not hold all of a large one: a group's part of the directory is fetched two groups ahead, and what that
+     * points to one group ahead. */
+    const int64_t ahead = v->n >= CACHED ? GROUP : 0;
+    for (int64_t at = -2 * ahead; at < n; at += GROUP) {
+        for (int64_t i = at + 2 * ahead; ahead && i < at + 3 * ahead && i < n; i++)
+            if (cell_of(v, values[i], &cell)) __builtin_prefetch(&v->directory[cell]);
+        for (int64_t i = at + ahead; at >= -ahead && ahead && i < at + 2 * ahead && i < n; i++)
+            if (cell_of(v, values[i], &cell)) __builtin_prefetch(&v->pairs[v->directory[cell]]);
+        const int64_t stop = n - at > GROUP ? at + GROUP : n;
+        for (int64_t i = at < 0 ? stop : at; i < stop; i++) {
             if (!decides(v, values[i])) continue;
             bool absent = missing[i] >> bit & 1;
             ids[i] = absent ? 0 : find(v, values[i]);
