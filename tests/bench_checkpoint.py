@@ -39,7 +39,7 @@ def main():
     p.add_argument("--ranks", type=int, default=1)
     p.add_argument("--times", type=int, default=3)
     p.add_argument("more", nargs="*")
-    a = p.parse_args()
+    a = p.parse_intermixed_args()
     trainer = os.path.abspath(a.trainer)
     work = os.path.join(a.folder, "bench_checkpoint")
     os.makedirs(work)
