@@ -29,7 +29,7 @@ void dlrm_device_rates(const dlrm_config *cfg, dlrm_placement_work *w)
     w->slice_s = gpu ? 0.5e-6 : 2e-6;
     w->replicated_s = gpu ? 150e-6 : 10e-6;
     w->pick_s = 6e-9;
-    w->translate_s = 25e-9;
+    w->translate_s = 30e-9;
 }
 
 #ifdef DLRM_CUDA

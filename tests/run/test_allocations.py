@@ -54,6 +54,12 @@ class Allocations(fixture.RunTest):
         self.write("config.yaml", fixture.SYNTHETIC)
         self.compare(1, 2, "data.synthetic.batches=50", "optimizer.embedding.name=adam", "optimizer.dense.name=adam")
 
+    def test_dynamic_rows(self):
+        """Keys come, are counted, and take each other's rows."""
+        self.write("config.yaml", fixture.SYNTHETIC)
+        self.compare(1, 2, "data.synthetic.batches=50", "model.tables.0.rows=dynamic", "model.tables.0.capacity=60", "model.tables.0.evict=lfu",
+                     "model.tables.0.admission=2")
+
     def test_row_formats(self):
         """Ids in the background, rows in shuffled order."""
         train, test = row_fixture.Rows(300, 1), row_fixture.Rows(70, 2)
