@@ -152,44 +152,41 @@ static dlrm_dtype lookup_type(const dlrm_lookup_args *a, const dlrm_shard_input 
     return in->exact ? DLRM_FP32 : a->shard->wire;
 }
 
-/* One vector, of bag number `bag`, which is of sample s. sum: a row of scratch, for vectors that do not travel as fp32. */
-static void lookup_bag(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t s, int64_t bag, char *out,
-                       float *sum)
+/* sum: a row of scratch, for vectors that do not travel as fp32. */
+static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t begin,
+                         int64_t end, float *sum)
 {
     const dlrm_table_shard *t = &a->shard->tables[in->table];
-    const int dim = t->dim;
+    const int dim = t->dim, vectors = in->vectors;
     const dlrm_dtype type = a->shard->dtype, wire = lookup_type(a, in);
-    const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type);
+    const size_t row_bytes = (size_t)dim * dlrm_dtype_bytes(type), wire_bytes = dlrm_dtype_bytes(wire);
+    const size_t sample_bytes = (size_t)a->shard->width * dlrm_dtype_bytes(a->shard->wire);
     const char *weight = t->weight;
-    float *v = wire == DLRM_FP32 ? (float *)out : sum;
-    int64_t i = bag_begin(bags, in, bag), stop = bag_begin(bags, in, bag + 1), n = stop - i;
-    if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
-    if (n == 0) {
-        memset(out, 0, (size_t)dim * dlrm_dtype_bytes(wire));
-        return;
-    }
-    const int64_t whole = in->mean && !in->undivided ? whole_length(bags, s, n) : 1;
-    if (n == 1 && whole == 1 && type == wire) {
-        memcpy(out, weight + bags->ids[i] * row_bytes, row_bytes);
-        return;
-    }
-    dlrm_widen(type, weight + bags->ids[i++] * row_bytes, dim, v);
-    for (; i < stop; i++) {
-        if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
-        add_scaled(type, v, weight + bags->ids[i] * row_bytes, 1, dim);
-    }
-    if (whole > 1) scale_row(v, 1.0f / (float)whole, dim);
-    dlrm_narrow(wire, v, dim, out);
-}
-
-static void lookup_input(const dlrm_lookup_args *a, const dlrm_shard_input *in, const dlrm_bags *bags, int64_t begin, int64_t end, float *sum)
-{
-    const size_t bytes = dlrm_dtype_bytes(a->shard->wire);
-    const size_t vector_bytes = (size_t)a->shard->tables[in->table].dim * dlrm_dtype_bytes(lookup_type(a, in));
-    for (int64_t s = begin; s < end; s++) {
-        char *out = (char *)a->pooled + (size_t)(s * a->shard->width + in->column) * bytes;
-        for (int k = 0; k < in->vectors; k++) lookup_bag(a, in, bags, s, s * in->vectors + k, out + (size_t)k * vector_bytes, sum);
-    }
+    char *const first = (char *)a->pooled + (size_t)in->column * dlrm_dtype_bytes(a->shard->wire);
+    for (int64_t s = begin; s < end; s++)
+        for (int k = 0; k < vectors; k++) {
+            char *out = first + (size_t)s * sample_bytes + (size_t)(k * dim) * wire_bytes;
+            float *v = wire == DLRM_FP32 ? (float *)out : sum;
+            const int64_t bag = s * vectors + k;
+            int64_t i = bag_begin(bags, in, bag), stop = bag_begin(bags, in, bag + 1), n = stop - i;
+            if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
+            if (n == 0) {
+                memset(out, 0, (size_t)dim * wire_bytes);
+                continue;
+            }
+            const int64_t whole = in->mean && !in->undivided ? whole_length(bags, s, n) : 1;
+            if (n == 1 && whole == 1 && type == wire) {
+                memcpy(out, weight + bags->ids[i] * row_bytes, row_bytes);
+                continue;
+            }
+            dlrm_widen(type, weight + bags->ids[i++] * row_bytes, dim, v);
+            for (; i < stop; i++) {
+                if (i + AHEAD < bags->count) prefetch(weight + bags->ids[i + AHEAD] * row_bytes, row_bytes);
+                add_scaled(type, v, weight + bags->ids[i] * row_bytes, 1, dim);
+            }
+            if (whole > 1) scale_row(v, 1.0f / (float)whole, dim);
+            dlrm_narrow(wire, v, dim, out);
+        }
 }
 
 void cpu_lookup(dlrm_backend *be, const dlrm_lookup_args *a)
