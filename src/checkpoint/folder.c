@@ -18,6 +18,7 @@
 #include "checkpoint/manifest.h"
 
 #define STEP "step_%09lld"
+#define GONE ".gone"
 static const double LOCK_WAIT_S = 10;
 
 void dlrm_checkpoint_name(int64_t step, bool part, char out[DLRM_CHECKPOINT_NAME_BYTES])
@@ -27,7 +28,7 @@ void dlrm_checkpoint_name(int64_t step, bool part, char out[DLRM_CHECKPOINT_NAME
 
 static void gone_name(int64_t step, char out[DLRM_CHECKPOINT_NAME_BYTES])
 {
-    snprintf(out, DLRM_CHECKPOINT_NAME_BYTES, "." STEP ".gone", (long long)step);
+    snprintf(out, DLRM_CHECKPOINT_NAME_BYTES, "." STEP GONE, (long long)step);
 }
 
 /* Is this one of our names, to the letter? *complete: of a checkpoint. */
@@ -172,10 +173,10 @@ static dlrm_status retire(const char *path, const dlrm_checkpoint_entry *e)
         if (!leftover || remove_folder(to) != DLRM_OK || rename(from, to) != 0)
             return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", from, name, strerror(errno));
     }
-    return remove_folder(to);
+    return DLRM_OK;
 }
 
-dlrm_status dlrm_checkpoints_prune(const char *path, int64_t keep)
+dlrm_status dlrm_checkpoints_retire(const char *path, int64_t keep)
 {
     dlrm_checkpoint_entry *list;
     char damaged[1]; /* stay */
@@ -184,6 +185,24 @@ dlrm_status dlrm_checkpoints_prune(const char *path, int64_t keep)
     dlrm_status st = DLRM_OK;
     for (int i = n - 1; i >= keep && st == DLRM_OK; i--) st = retire(path, &list[i]); /* the oldest first */
     dlrm_free(&list);
+    return st;
+}
+
+dlrm_status dlrm_checkpoints_sweep(const char *path)
+{
+    dlrm_status st = DLRM_OK;
+    struct dirent *d;
+    char folder[PATH_MAX];
+    DIR *dir = opendir(path);
+    if (!dir) return FAIL(DLRM_E_RUNTIME, "%s: cannot list the folder: %s", path, strerror(errno));
+    while (st == DLRM_OK && (d = readdir(dir))) {
+        const size_t n = strlen(d->d_name), suffix = sizeof GONE - 1;
+        bool complete;
+        if (!is_ours(d->d_name, &complete) || n < suffix || strcmp(d->d_name + n - suffix, GONE) != 0) continue;
+        st = join(path, d->d_name, folder);
+        if (st == DLRM_OK) st = remove_folder(folder);
+    }
+    closedir(dir);
     return st;
 }
 

@@ -33,5 +33,6 @@ dlrm_status dlrm_checkpoint_begin(const char *path, int64_t step) DLRM_MUST_USE;
 dlrm_status dlrm_checkpoint_commit(const char *path, int64_t step, const char *manifest) DLRM_MUST_USE;
 /* Removes .step_N.part and says nothing. */
 void dlrm_checkpoint_abandon(const char *path, int64_t step);
-/* Removes all but the `keep` newest. */
-dlrm_status dlrm_checkpoints_prune(const char *path, int64_t keep) DLRM_MUST_USE;
+/* Takes all but the `keep` newest out of the list: the names go, and at last, which may take long, the files. */
+dlrm_status dlrm_checkpoints_retire(const char *path, int64_t keep) DLRM_MUST_USE;
+dlrm_status dlrm_checkpoints_sweep(const char *path) DLRM_MUST_USE;

@@ -40,6 +40,12 @@ struct dlrm_saver {
     double started_at, stall;
     char path[PATH_MAX]; /* of this rank's file */
 
+    /* rank 0: older checkpoints' files are removed beside the training */
+    bool sweeping;
+    pthread_t sweeper;
+    dlrm_status swept;
+    char why_not[1200];
+
     /* what the writing came to; the thread's until it is joined, but for the atomics */
     bool threaded, lost;
     pthread_t thread;
@@ -139,6 +145,23 @@ dlrm_status dlrm_saver_open(const dlrm_saver_args *args, dlrm_model *m, dlrm_sav
     return take_snapshot_memory(s);
 }
 
+static void *sweep_in_background(void *arg)
+{
+    dlrm_saver *s = arg;
+    s->swept = dlrm_checkpoints_sweep(s->args.path);
+    if (s->swept != DLRM_OK) snprintf(s->why_not, sizeof s->why_not, "%s", dlrm_error_message());
+    return NULL;
+}
+
+/* The room that the older ones took is free. */
+static void end_sweep(dlrm_saver *s)
+{
+    if (!s->sweeping) return;
+    pthread_join(s->sweeper, NULL);
+    s->sweeping = false;
+    if (s->swept != DLRM_OK) dlrm_warn("an old checkpoint stays: %s", s->why_not);
+}
+
 void dlrm_saver_close(dlrm_saver **sp)
 {
     dlrm_saver *s = *sp;
@@ -148,6 +171,7 @@ void dlrm_saver_close(dlrm_saver **sp)
         return;
     }
     if (s->threaded) pthread_join(s->thread, NULL);
+    end_sweep(s);
     if (s->under_way && s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
     json_decref(s->run);
     dlrm_piece_file_close(&s->file);
@@ -214,15 +238,15 @@ static dlrm_status write_some(void *ctx, bool *done)
     return DLRM_OK;
 }
 
-static dlrm_status start_thread(dlrm_saver *s)
+static dlrm_status start_thread(dlrm_saver *s, void *(*work)(void *), const char *what, pthread_t *thread, bool *started)
 {
     sigset_t all, old;
     sigfillset(&all); /* signals are the main thread's */
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&s->thread, NULL, write_in_background, s);
+    int error = pthread_create(thread, NULL, work, s);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error) return FAIL(DLRM_E_RUNTIME, "cannot start the thread that writes checkpoints: %s", strerror(error));
-    s->threaded = true;
+    if (error) return FAIL(DLRM_E_RUNTIME, "cannot start the thread that %s checkpoints: %s", what, strerror(error));
+    *started = true;
     return DLRM_OK;
 }
 
@@ -240,6 +264,7 @@ static void take_snapshot(dlrm_saver *s)
 
 static dlrm_status begin(dlrm_saver *s)
 {
+    end_sweep(s);
     TRY(dlrm_folder_check_space(s->args.path, (double)s->all_bytes + DLRM_PIECE_CHUNK /* and the manifest */));
     return dlrm_checkpoint_begin(s->args.path, s->result.step);
 }
@@ -269,7 +294,7 @@ dlrm_status dlrm_saver_start(dlrm_saver *s, const dlrm_train_state *progress, js
         snprintf(s->message, sizeof s->message, "%s", dlrm_error_message());
     } else if (background && s->snapshot) {
         take_snapshot(s);
-        TRY(dlrm_comm_agree(s->comm, start_thread(s), NULL));
+        TRY(dlrm_comm_agree(s->comm, start_thread(s, write_in_background, "writes", &s->thread, &s->threaded), NULL));
     } else {
         TRY(dlrm_comm_work(s->comm, write_some, s));
     }
@@ -316,6 +341,12 @@ static dlrm_status wait_some(void *ctx, bool *done)
                 s->args.timeout_s);
 }
 
+static dlrm_status retire_old(dlrm_saver *s)
+{
+    TRY(dlrm_checkpoints_retire(s->args.path, s->args.keep));
+    return start_thread(s, sweep_in_background, "removes", &s->sweeper, &s->sweeping);
+}
+
 /* Rank 0, after all: the manifest, the name, and the oldest ones go. */
 static dlrm_status commit(dlrm_saver *s)
 {
@@ -324,7 +355,7 @@ static dlrm_status commit(dlrm_saver *s)
     dlrm_status st = dlrm_checkpoint_commit(s->args.path, s->result.step, text);
     free(text);
     TRY(st);
-    if (dlrm_checkpoints_prune(s->args.path, s->args.keep) != DLRM_OK) dlrm_warn("an old checkpoint stays: %s", dlrm_error_message());
+    if (retire_old(s) != DLRM_OK) dlrm_warn("an old checkpoint stays: %s", dlrm_error_message());
     return DLRM_OK;
 }
 

@@ -427,7 +427,8 @@ static void test_folder(void **state)
     }
     assert_int_equal(dlrm_checkpoints_clean(path, removed, sizeof removed), DLRM_OK);
     assert_string_equal(removed, ".step_000000300.part");
-    assert_int_equal(dlrm_checkpoints_prune(path, 1), DLRM_OK);
+    assert_int_equal(dlrm_checkpoints_retire(path, 1), DLRM_OK);
+    assert_int_equal(dlrm_checkpoints_sweep(path), DLRM_OK);
     assert_int_equal(dlrm_checkpoints_list(path, NULL, 0, &list, &n), DLRM_OK);
     assert_int_equal(n, 1);
     assert_string_equal(list[0].name, "step_000000000");
