@@ -19,8 +19,7 @@ enum { LOSSES_AT_A_TIME = 256 };
 dlrm_status dlrm_evaluator_open(dlrm_session *s, dlrm_evaluator *e)
 {
     *e = (dlrm_evaluator){.s = s};
-    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
-    if (max > 0 && max < rows) rows = max;
+    const int64_t rows = dlrm_session_scored_rows(s);
     int64_t batches = (rows + s->eval_batch - 1) / s->eval_batch;
     TRY(dlrm_auc_open(batches * (s->model.max_own < rows ? s->model.max_own : rows), &e->auc));
     TRY(dlrm_losses_open(s->comm, &s->be, LOSSES_AT_A_TIME, &e->losses));
@@ -128,8 +127,7 @@ dlrm_status dlrm_predict(dlrm_session *s, const char *path)
     char unknown[60] = "";
     float *p = NULL;
     int fd = -1;
-    int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
-    if (max > 0 && max < rows) rows = max;
+    const int64_t rows = dlrm_session_scored_rows(s);
     if (s->comm->rank == 0) st = create(path, rows, &fd);
     TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
     if (s->comm->rank != 0 && (fd = open(path, O_WRONLY)) < 0)

@@ -320,6 +320,12 @@ bool dlrm_session_has_test(const dlrm_session *s)
     return dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT) > 0;
 }
 
+int64_t dlrm_session_scored_rows(const dlrm_session *s)
+{
+    const int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), most = s->cfg.eval.max_samples;
+    return most > 0 ? dlrm_min64(rows, most) : rows;
+}
+
 int64_t dlrm_session_epoch_batches(const dlrm_session *s)
 {
     int64_t rows = dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);

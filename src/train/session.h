@@ -42,6 +42,7 @@ dlrm_status dlrm_session_open_model(dlrm_session *s) DLRM_MUST_USE;
 void dlrm_session_close(dlrm_session *s);
 
 bool dlrm_session_has_test(const dlrm_session *s);
+int64_t dlrm_session_scored_rows(const dlrm_session *s); /* of the test split */
 /* Steps that the config asks for, counted from the start of the training, and evaluations on the rest of the way if nothing
  * stops them early. */
 int64_t dlrm_session_steps(const dlrm_session *s);

@@ -94,8 +94,7 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
 /* An evaluation's logits sorted as keys, and its different scores there and back (auc.h). */
 static int64_t auc_bytes(const dlrm_session *s, int rank)
 {
-    const int64_t rows = dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), max = s->cfg.eval.max_samples;
-    const int64_t n = max > 0 && max < rows ? max : rows, whole = n / s->eval_batch;
+    const int64_t n = dlrm_session_scored_rows(s), whole = n / s->eval_batch;
     return (whole * own_samples(s, s->eval_batch, rank) + own_samples(s, n % s->eval_batch, rank)) * (8 + 24);
 }
 
@@ -179,7 +178,7 @@ static void describe_model(const dlrm_session *s)
            dlrm_optimizer_text(s->cfg.optimizer.embedding.name), s->cfg.train.deterministic ? "deterministic" : "default order of sums");
     if (s->from.folder[0]) printf("resumes    %s, at step %lld\n", s->from.folder, (long long)s->first_step);
     if (dlrm_session_has_test(s))
-        printf("evaluation %lld rows, batch %lld, %lld times\n", (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT),
+        printf("evaluation %lld rows, batch %lld, %lld times\n", (long long)dlrm_session_scored_rows(s),
                (long long)s->eval_batch, (long long)dlrm_session_evaluations(s));
     else
         printf("evaluation none: the data has no test split\n");

@@ -146,6 +146,7 @@ class Usage(fixture.RunTest):
         for pattern in (r"3 tables, 4 inputs, 480 embedding parameters", r"120 rows, batch 16, 8 steps, adagrad / adagrad",
                         r"evaluation +70 rows, batch 16, 1 times", r"placement +auto, 2 ranks", r"table tags +30 rows x 4 +rank \d"):
             self.assertRegex(done.stdout, pattern)
+        self.assertRegex(self.succeed(1, "config.yaml", "--check", "eval.max_samples=33").stdout, r"evaluation +33 rows, batch 16")
 
 
 class Scores(fixture.RunTest):
