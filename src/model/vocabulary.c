@@ -192,7 +192,10 @@ static dlrm_status add_loaded(dlrm_vocabulary *v, const char *from, int64_t entr
 dlrm_status dlrm_vocabulary_loaded(dlrm_vocabulary *v, const char *from, int64_t now)
 {
     const int64_t capacity = v->table->capacity, all = capacity + v->ring;
-    DLRM_ASSERT(now >= 0 && now < UINT32_MAX);
+    DLRM_ASSERT(now >= 0);
+    if (now >= UINT32_MAX)
+        return FAIL(DLRM_E_INPUT, "%s: found step %lld, but table %s with rows: dynamic counts steps to %lld", from, (long long)now,
+                    v->table->name, (long long)UINT32_MAX - 1);
     v->now = (uint32_t)now;
     v->used = 0;
     v->entries[0] = (dlrm_entry){0};

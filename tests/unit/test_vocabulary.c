@@ -273,7 +273,7 @@ static void test_all_in_use(void **state)
 
 /* --- what files may hold --- */
 
-static void refuse(const char *message, void (*damage)(dlrm_vocabulary *))
+static void refuse_at(int64_t step, const char *message, void (*damage)(dlrm_vocabulary *))
 {
     const dlrm_table table = {.name = "t", .rows = 6, .capacity = 5, .evict = DLRM_EVICT_LRU, .admission = 2};
     dlrm_vocabulary v;
@@ -281,15 +281,21 @@ static void refuse(const char *message, void (*damage)(dlrm_vocabulary *))
     for (int r = 1; r <= 3; r++) v.entries[r] = (dlrm_entry){.key = 10 * r, .count = 1};
     v.entries[6] = (dlrm_entry){.key = 90, .count = 1};
     damage(&v);
-    assert_int_equal(dlrm_vocabulary_loaded(&v, "file", 3), DLRM_E_INPUT);
+    assert_int_equal(dlrm_vocabulary_loaded(&v, "file", step), DLRM_E_INPUT);
     assert_non_null(strstr(dlrm_error_message(), message));
     dlrm_vocabulary_close(&v);
+}
+
+static void refuse(const char *message, void (*damage)(dlrm_vocabulary *))
+{
+    refuse_at(3, message, damage);
 }
 
 static void same_key(dlrm_vocabulary *v) { v->entries[3].key = 10; }
 static void same_candidate(dlrm_vocabulary *v) { v->entries[6].key = 20; }
 static void gap(dlrm_vocabulary *v) { v->entries[2].count = 0; }
 static void negative(dlrm_vocabulary *v) { v->totals.candidates = -1; }
+static void nothing(dlrm_vocabulary *v) { (void)v; }
 
 static void test_damaged(void **state)
 {
@@ -298,6 +304,7 @@ static void test_damaged(void **state)
     refuse("file: tensor 'table.t.candidates': the key at 0, 20, is there already", same_candidate);
     refuse("file: tensor 'table.t.counts': row 2 has no key (a count of 0), but row 3 has", gap);
     refuse("file: tensor 'table.t.totals'", negative);
+    refuse_at(UINT32_MAX, "file: found step 4294967295, but table t with rows: dynamic counts steps to 4294967294", nothing);
 }
 
 /* Counts end at 2^32 - 1. */
