@@ -107,12 +107,12 @@ struct row_numbers {
 /* A thread for each element of the rows' weights, then of their state. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    rows_renew_kernel(const dlrm_cuda_table *table, const dlrm_rows_renew_args r, const row_numbers rows, int n)
+    rows_renew_kernel(const dlrm_cuda_table *table, const dlrm_rows_renew_args r, bool rowwise, const row_numbers rows, int n)
 {
     const dlrm_cuda_table t = *table;
     const dlrm_table_init_args &a = r.init;
     T *weight = (T *)t.weight;
-    const int width = r.rowwise ? 1 : t.dim;
+    const int width = rowwise ? 1 : t.dim;
     const float scale = (float)a.scale;
     for (int64_t i = thread_index(); i < (int64_t)n * a.columns; i += grid_threads()) {
         const int64_t k = i / a.columns, column = i - k * a.columns, row = rows.v[k];
@@ -135,7 +135,7 @@ cudaError_t dlrm_cuda_rows_renew(const dlrm_cuda_shard *s, const dlrm_rows_renew
         memcpy(rows.v, r->rows + at, (size_t)n * sizeof *rows.v);
         WITH_TYPE(r->init.dtype, T,
                   (rows_renew_kernel<T><<<blocks_for((int64_t)n * r->init.columns, THREADS), THREADS, 0, stream>>>(
-                      s->tables + r->table, *r, rows, n)));
+                      s->tables + r->table, *r, r->shard->rowwise, rows, n)));
     }
     return cudaGetLastError();
 }

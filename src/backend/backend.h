@@ -329,7 +329,6 @@ typedef struct dlrm_rows_renew_args {
     dlrm_table_init_args init; /* as of the whole table; `weight` unused */
     int64_t n;
     const uint32_t *rows;      /* host: [n] different rows, which may be changed once the op has returned */
-    bool rowwise;              /* state is one value a row */
     float state_value;
 } dlrm_rows_renew_args;
 

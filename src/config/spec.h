@@ -54,3 +54,19 @@ static inline bool dlrm_input_has_keys(const dlrm_model_spec *spec, int input)
 {
     return spec->tables[spec->inputs[input].table].capacity > 0;
 }
+
+/* Ids that a sample has of all inputs that look into the table, at most. */
+static inline int64_t dlrm_table_hotness(const dlrm_model_spec *spec, int table)
+{
+    int64_t n = 0;
+    for (int j = 0; j < spec->n_inputs; j++) n += spec->inputs[j].table == table ? spec->inputs[j].hotness : 0;
+    return n;
+}
+
+/* The table that has vocabulary k. */
+static inline int dlrm_vocabulary_table(const dlrm_model_spec *spec, int k)
+{
+    int t = 0;
+    while (spec->tables[t].capacity == 0 || spec->tables[t].vocabulary != k) t++;
+    return t;
+}

@@ -1,5 +1,6 @@
 #include "model/host_tables.h"
 
+#include "base/int64.h"
 #include "base/mem.h"
 
 typedef struct plan {
@@ -17,11 +18,6 @@ static int64_t slice_elements(const dlrm_slice *s)
     return s->rows * s->columns;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Ids of all inputs, of two batches; as many as there are rows may be met. */
 static void count_listed(plan *p)
 {
@@ -30,7 +26,7 @@ static void count_listed(plan *p)
         const dlrm_vector_part *part = &place->parts[i];
         p->listed[part->slice] += 2 * p->args->max_batch * p->spec->inputs[part->input].hotness;
     }
-    for (int k = 0; k < place->n_slices; k++) p->listed[k] = least(p->listed[k], place->slices[k].rows);
+    for (int k = 0; k < place->n_slices; k++) p->listed[k] = dlrm_min64(p->listed[k], place->slices[k].rows);
 }
 
 /* Slices of this rank that gain from moving, in order; all others stay. */
@@ -80,7 +76,7 @@ static void grow_pools(plan *p)
         int64_t rows = 0;
         for (int k = 0; k < p->place->n_slices; k++)
             if (h->home[k] && p->place->slices[k].columns == h->pools[i].dim) rows += p->place->slices[k].rows;
-        const int64_t more = least((int64_t)(share * (double)(rows - h->pools[i].rows)), rows - h->pools[i].rows);
+        const int64_t more = dlrm_min64((int64_t)(share * (double)(rows - h->pools[i].rows)), rows - h->pools[i].rows);
         h->pools[i].rows += more;
         h->cache_elements += more * h->pools[i].dim;
     }

@@ -9,21 +9,12 @@ static bool is_cut(const dlrm_placement *place, int table)
     return place->first_slice[table + 1] - first > 1 && place->slices[first].row_step == 1;
 }
 
-/* Of a sample, at most. */
-static int64_t ids_of(const dlrm_model_spec *spec, int table)
-{
-    int64_t n = 0;
-    for (int j = 0; j < spec->n_inputs; j++)
-        if (spec->inputs[j].table == table) n += spec->inputs[j].hotness;
-    return n;
-}
-
 int64_t dlrm_shared_rows_places(const dlrm_model_spec *spec, const dlrm_placement *place, const dlrm_optimizer_config *opt, int rank)
 {
     int64_t n = 0;
     for (int k = 0; k < place->n_slices && dlrm_optimizer_rowwise(opt); k++) {
         const int t = place->slices[k].table, peers = place->first_slice[t + 1] - place->first_slice[t] - 1;
-        if (place->slices[k].owner == rank && is_cut(place, t)) n += peers * ids_of(spec, t);
+        if (place->slices[k].owner == rank && is_cut(place, t)) n += peers * dlrm_table_hotness(spec, t);
     }
     return n;
 }
@@ -36,7 +27,7 @@ static void lay_out(const dlrm_model_spec *spec, const dlrm_placement *place, in
         for (int i = 0; i < shard->n_tables; i++) {
             const int t = place->slices[slices[i]].table;
             if (!is_cut(place, t)) continue;
-            const int64_t ids = ids_of(spec, t);
+            const int64_t ids = dlrm_table_hotness(spec, t);
             if (pass) shard->tables[i].peer_at = s->peer_at + used;
             for (int k = place->first_slice[t]; k < place->first_slice[t + 1]; k++) {
                 const int owner = place->slices[k].owner;

@@ -50,7 +50,7 @@ static void open_part(dlrm_tables *t, int i)
                            .undivided = part->vectors > 1, .exact = part->exact, .column = part->column};
 }
 
-/* Lays the room for bags that are picked out out, or measures it (`at` NULL). */
+/* Lays out the room for bags that are picked out, and for rows of keys; or measures it (`at` NULL). */
 static int64_t lay_out_room(dlrm_tables *t, const dlrm_model_spec *spec, const dlrm_placement *place, int owner, int64_t max_batch, char *at)
 {
     int64_t used = 0;
@@ -78,21 +78,13 @@ static int64_t lay_out_room(dlrm_tables *t, const dlrm_model_spec *spec, const d
     return used;
 }
 
-/* Ids of a batch, of all inputs that look into the table. */
-static int64_t most_ids(const dlrm_model_spec *spec, int table, int64_t max_batch)
-{
-    int64_t n = 0;
-    for (int j = 0; j < spec->n_inputs; j++) n += spec->inputs[j].table == table ? spec->inputs[j].hotness : 0;
-    return n * max_batch;
-}
-
 int64_t dlrm_tables_room(const dlrm_model_spec *spec, const dlrm_placement *place, int owner, int64_t max_batch)
 {
     int64_t bytes = lay_out_room(NULL, spec, place, owner, max_batch, NULL);
     for (int k = 0; k < place->n_slices; k++) {
         const dlrm_table *table = &spec->tables[place->slices[k].table];
         if (place->slices[k].owner == owner && table->capacity > 0)
-            bytes += dlrm_vocabulary_memory(table, most_ids(spec, place->slices[k].table, max_batch));
+            bytes += dlrm_vocabulary_memory(table, max_batch * dlrm_table_hotness(spec, place->slices[k].table));
     }
     return bytes;
 }
@@ -106,7 +98,7 @@ static dlrm_status open_vocabularies(dlrm_tables *t)
     for (int k = 0, n = 0; k < s->n_tables; k++) {
         const int table = t->place->slices[t->slice[k]].table;
         if (t->spec->tables[table].capacity > 0)
-            TRY(dlrm_vocabulary_open(&t->spec->tables[table], most_ids(t->spec, table, s->max_batch), &t->vocabularies[k]));
+            TRY(dlrm_vocabulary_open(&t->spec->tables[table], s->max_batch * dlrm_table_hotness(t->spec, table), &t->vocabularies[k]));
         for (int i = 0; i < s->n_inputs; i++) n += s->inputs[i].table == k;
         t->first_translation[k + 1] = n;
     }
@@ -122,7 +114,7 @@ static dlrm_status open_room(dlrm_backend *be, dlrm_tables *t, int owner, int64_
     }
     TRY(dlrm_alloc(t->shard.n_inputs, sizeof *t->whole, "ids", &t->whole));
     if (bytes == 0) return DLRM_OK;
-    TRY(dlrm_alloc(bytes, 1, "ids of row slices", &t->room));
+    TRY(dlrm_alloc(bytes, 1, "ids of row slices, and rows of keys", &t->room));
     lay_out_room(t, t->spec, t->place, owner, max_batch, t->room);
     return be->ops->pin(be, t->room, (size_t)bytes);
 }
@@ -221,7 +213,7 @@ void dlrm_tables_renew(dlrm_backend *be, dlrm_tables *t, const dlrm_optimizer_co
         const dlrm_vocabulary *v = &t->vocabularies[i];
         if (v->n_fresh == 0) continue;
         const dlrm_rows_renew_args a = {.shard = &t->shard, .table = i, .init = init_args(t, i, seed), .n = v->n_fresh, .rows = v->fresh,
-                                        .rowwise = dlrm_optimizer_rowwise(opt), .state_value = dlrm_optimizer_initial(opt)};
+                                        .state_value = dlrm_optimizer_initial(opt)};
         be->ops->rows_renew(be, &a);
     }
 }

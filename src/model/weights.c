@@ -21,8 +21,7 @@ static int count_tensors(const dlrm_model *m)
 static dlrm_tensor_info vocabulary_tensor(const dlrm_model *m, int i)
 {
     const int V = m->spec->n_vocabularies;
-    const dlrm_table *t = m->spec->tables;
-    while (t->capacity == 0 || t->vocabulary != i % V) t++;
+    const dlrm_table *t = &m->spec->tables[dlrm_vocabulary_table(m->spec, i % V)];
     dlrm_tensor_info info = {.n_dims = 1, .dims = {t->rows}, .dtype = i < V ? DLRM_I64 : DLRM_U32};
     snprintf(info.name, sizeof info.name, "table.%s.%s", t->name, i < V ? "keys" : "counts");
     return info;

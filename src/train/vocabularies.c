@@ -6,20 +6,11 @@
 
 #include "base/mem.h"
 
-/* The table of vocabulary k. */
-static int table_of(const dlrm_vocabularies *v, int k)
-{
-    const dlrm_table *tables = v->s->spec.tables;
-    int t = 0;
-    while (tables[t].capacity == 0 || tables[t].vocabulary != k) t++;
-    return t;
-}
-
 /* The vocabulary, if this rank is the one that counts it: others that have columns of the table have the same. */
 static dlrm_vocabulary *counted_here(const dlrm_vocabularies *v, int k)
 {
     const dlrm_placement *p = &v->s->place;
-    const int t = table_of(v, k);
+    const int t = dlrm_vocabulary_table(&v->s->spec, k);
     return p->slices[p->first_slice[t]].owner == v->s->comm->rank ? dlrm_tables_vocabulary(&v->s->model.emb.own, t) : NULL;
 }
 
@@ -79,7 +70,7 @@ json_t *dlrm_vocabularies_start_json(const dlrm_vocabularies *v)
 {
     json_t *list = json_array();
     for (int k = 0; k < v->n; k++) {
-        const dlrm_table *t = &v->s->spec.tables[table_of(v, k)];
+        const dlrm_table *t = &v->s->spec.tables[dlrm_vocabulary_table(&v->s->spec, k)];
         json_array_append_new(list, json_pack("{s:s,s:I,s:s,s:I,s:I}", "table", t->name, "capacity", (json_int_t)t->capacity, "evict",
                                               dlrm_evict_text(t->evict), "admission", (json_int_t)t->admission, "keys",
                                               (json_int_t)v->now[k].keys));
@@ -93,7 +84,7 @@ json_t *dlrm_vocabularies_json(const dlrm_vocabularies *v, bool whole)
     json_t *list = json_array();
     for (int k = 0; k < v->n; k++) {
         const int64_t ids = v->now[k].ids - since[k].ids, unknown = v->now[k].unknown - since[k].unknown;
-        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:o,s:I}", "table", v->s->spec.tables[table_of(v, k)].name, "keys",
+        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:o,s:I}", "table", v->s->spec.tables[dlrm_vocabulary_table(&v->s->spec, k)].name, "keys",
                                               (json_int_t)v->now[k].keys, "ids", (json_int_t)ids, "out_of_vocabulary",
                                               ids > 0 ? json_real((double)unknown / (double)ids) : json_null(), "evicted",
                                               (json_int_t)(v->now[k].evicted - since[k].evicted)));

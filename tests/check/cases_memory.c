@@ -81,7 +81,7 @@ static void check_rows_renew(harness *h, dlrm_dtype type, int64_t rows, int firs
     dlrm_rows_renew_args a = {.shard = &shard, .table = 1,
                               .init = {.dtype = type, .row_step = 1, .rows = rows, .first_column = first_column, .columns = columns, .dim = DIM,
                                        .seed = 11, .stream = dlrm_rng_stream("table.C1.weight"), .scale = 0.125},
-                              .n = n, .rowwise = rowwise, .state_value = 0.1f};
+                              .n = n, .state_value = 0.1f};
     float *state = h_draw(h, rows * state_columns, POSITIVE);
     uint32_t *list = h_host(h, n, sizeof *list);
     double *ref = h_widen(h, before, elements), *tol = h_doubles(h, elements);

@@ -155,7 +155,7 @@ void cpu_rows_renew(dlrm_backend *be, const dlrm_rows_renew_args *r)
 {
     const dlrm_table_init_args *a = &r->init;
     const dlrm_table_shard *t = &r->shard->tables[r->table];
-    const int width = r->rowwise ? 1 : t->dim;
+    const int width = r->shard->rowwise ? 1 : t->dim;
 #pragma omp parallel for schedule(static) num_threads(cpu_of(be)->threads)
     for (int64_t i = 0; i < r->n; i++) {
         const int64_t row = r->rows[i], first = (a->first_row + row * a->row_step) * a->dim + a->first_column;
