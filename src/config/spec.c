@@ -123,6 +123,9 @@ static dlrm_status tables_from_data(dlrm_spec_build *b)
         const dlrm_categorical *c = &b->data->categorical[t];
         size_t length = strlen(c->name);
         if (length > 4 && !strcmp(c->name + length - 4, ".bin")) length -= 4;
+        if (c->cardinality > DLRM_MAX_ROWS)
+            return FAIL(DLRM_E_INPUT, "%s: feature %s has %lld ids, expected at most %lld, a table's rows", c->where, c->name,
+                        (long long)c->cardinality, (long long)DLRM_MAX_ROWS);
         b->out->n_tables++;
         TRY(make_text(&b->out->tables[t].name, "%.*s", (int)length, c->name));
         b->out->tables[t].rows = c->cardinality;

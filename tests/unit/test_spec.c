@@ -416,9 +416,8 @@ static void test_limits(void **state)
     assert_refused_model(
         "model.tables=[{rows: 5, count: 1000, hotness: 1048576, combiner: none}]\ntrain.batch_size=1", NULL,
         "command line: model.tables: the tables' vectors are 16777216000 elements of a sample in all, expected at most 67108864");
-    dlrm_feature_spec data = data_of(13, 1, (feature[]){{"a", INT64_MAX, 0}});
-    assert_refused_model(from_data, &data,
-                         "command line: model.tables: the tables up to \"a\" have more than 9007199254740992 elements");
+    dlrm_feature_spec data = data_of(13, 1, (feature[]){{"a", (int64_t)1 << 32, 0}});
+    assert_refused_model(from_data, &data, "d/feature_spec.yaml:7:5: feature a has 4294967296 ids, expected at most 4294967295, a table's rows");
 }
 
 int main(void)
