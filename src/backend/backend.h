@@ -31,7 +31,7 @@ enum { DLRM_STAGES = 3 /* slots for batches on the device */, DLRM_SORTED = 2 /*
 /* Where a step's time goes. */
 typedef enum dlrm_phase {
     DLRM_PHASE_DATA,        /* waiting for the reader */
-    DLRM_PHASE_LOOKUP,      /* lookup, pooling, sorting of ids */
+    DLRM_PHASE_LOOKUP,      /* of keys, of rows, pooling, sorting of ids */
     DLRM_PHASE_EXCHANGE,    /* vectors, their gradients, the MLPs' gradients */
     DLRM_PHASE_MLP,
     DLRM_PHASE_INTERACTION,

@@ -18,12 +18,12 @@ void dlrm_feed(dlrm_model *m, int stage, const dlrm_batch *batch, bool train)
         s->sample_at[p + 1] = s->sample_at[p] + own;
     }
     dlrm_cut_make(s->B, c->rank, c->ranks, cfg->train.deterministic, chunks, &s->cut);
+    m->be->ops->lap(m->be, DLRM_PHASES);
     dlrm_tables_bags(tables, stage, batch->inputs, train);
     dlrm_feed_args a = {.shard = &tables->shard, .slot = stage, .B = s->B, .b = s->own, .dense_features = m->spec->dense_features,
                         .dense = batch->dense, .labels = batch->labels, .bags = tables->bags[stage], .to_dense = s->dense,
                         .to_labels = s->labels, .to_bags = tables->bags[stage]};
     dlrm_lookup_args sorted = {.shard = &tables->shard, .B = s->B, .bags = tables->bags[stage], .slot = stage};
-    m->be->ops->lap(m->be, DLRM_PHASES);
     m->be->ops->feed(m->be, &a);
     if (train) m->be->ops->sort(m->be, &sorted);
     dlrm_replicated_feed(m->be, &m->emb.replicated, stage, batch, train);
