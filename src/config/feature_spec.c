@@ -208,7 +208,7 @@ dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out)
         st = FAIL(DLRM_E_INPUT, "%s: cannot look into this folder: %s", folder, strerror(errno));
     else
         st = FAIL(DLRM_E_INPUT, "%s: found neither feature_spec.yaml nor model_size.json in this folder; `dlrm_data convert` makes "
-                  "a folder of data out of Criteo's text files", folder);
+                  "a folder of data out of Criteo's text files, docs/own-data.md out of arrays", folder);
 end:
     dlrm_free(&yaml);
     dlrm_free(&sizes);

@@ -18,3 +18,8 @@ bool dlrm_convert_dense(dlrm_elem from, const void *in, int64_t n, float *out);
 bool dlrm_convert_labels(dlrm_elem from, const void *in, int64_t n, float *out);
 /* What data.index_check makes of an id outside its table of `rows`; false: it must not be. Counts the clamped. */
 bool dlrm_convert_outside(dlrm_index_check check, int64_t id, int64_t rows, uint32_t *out, int64_t *clamped);
+/* What an id outside its table may be, for the end of a message. */
+static inline const char *dlrm_convert_hint(int64_t id)
+{
+    return id < INT32_MIN || id > UINT32_MAX ? "; keys of 64 bits are for a table with rows: dynamic" : "";
+}

@@ -201,8 +201,8 @@ static dlrm_status bad_array_ids(row_reader *r, int j, int strip, const void *ra
         char member[40] = "";
         const char *path = origin(r, strip, i / in->hotness, &row);
         if (r->files->multi_hot) snprintf(member, sizeof member, "member %d.npy: ", j);
-        return FAIL(DLRM_E_INPUT, "%s: %srow %lld: id %lld is outside [0, %lld) of table %s", path, member,
-                    (long long)row, (long long)id, (long long)table->rows, table->name);
+        return FAIL(DLRM_E_INPUT, "%s: %srow %lld: id %lld is outside [0, %lld) of table %s%s", path, member,
+                    (long long)row, (long long)id, (long long)table->rows, table->name, dlrm_convert_hint(id));
     }
     return DLRM_OK;
 }

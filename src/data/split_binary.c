@@ -159,9 +159,9 @@ static dlrm_status bad_ids(split_reader *r, int j, dlrm_batch *b, int64_t sample
         if (id >= 0 && id < table->rows) continue;
         if (!dlrm_convert_outside(r->check, id, table->rows, &b->inputs[j].ids[first + i], &b->clamped))
             return FAIL(
-                DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s", r->ids[j].path,
+                DLRM_E_INPUT, "%s: row %lld: id %lld is outside [0, %lld) of table %s%s", r->ids[j].path,
                 (long long)row_of(r, b->inputs[j].first + sample_of(&b->inputs[j], input->hotness, samples, first + i)),
-                (long long)id, (long long)table->rows, table->name);
+                (long long)id, (long long)table->rows, table->name, dlrm_convert_hint(id));
     }
     return DLRM_OK;
 }

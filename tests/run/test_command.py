@@ -46,7 +46,7 @@ class Usage(fixture.RunTest):
                 ("data.path=absent", r'command line: data\.path: cannot find "absent": No such file or directory; expected a folder of '
                                      r"data, as `dlrm_data convert` makes it"),
                 ("data.path=.", r"\.: found neither feature_spec\.yaml nor model_size\.json in this folder; `dlrm_data convert` makes a "
-                                r"folder of data out of Criteo's text files"),
+                                r"folder of data out of Criteo's text files, docs/own-data\.md out of arrays"),
                 ("data.path=config.yaml", r'command line: data\.path: found "config\.yaml", a file; expected a folder of data, as `dlrm_data convert` '
                                           r"makes it"),
                 ("data={format: npy, path: config.yaml}", r'command line: data\.path: found "config\.yaml", a file; expected a folder of data, .+'),

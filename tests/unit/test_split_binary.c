@@ -381,7 +381,7 @@ static void test_refused(void **state)
     REFUSE("train/s.bin", int16_t, 49999, 30000, 49999, "train/s.bin: row 49999: id 30000 is outside [0, 30000)");
     REFUSE("train/i.bin", int32_t, 20000, -2147483647, 20000, "row 20000: id -2147483647 is outside [0, 2000000000)");
     REFUSE("train/l.bin", int64_t, 19999, (int64_t)1 << 40, 19999,
-           "train/l.bin: row 19999: id 1099511627776 is outside [0, 4294967295) of table l");
+           "train/l.bin: row 19999: id 1099511627776 is outside [0, 4294967295) of table l; keys of 64 bits are for");
     REFUSE("train/l.bin", int64_t, 19998, DLRM_MAX_ROWS, 19998, "row 19998: id 4294967295 is outside [0, 4294967295)");
     REFUSE("train/l.bin", int64_t, 30000, INT64_MIN, 30000, "row 30000: id -9223372036854775808 is outside");
     REFUSE("train/s3.bin", int16_t, 3 * 25000 + 2, 1000, 25000,
