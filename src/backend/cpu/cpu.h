@@ -45,7 +45,8 @@ void cpu_settle_scale(dlrm_backend *, const dlrm_settle_args *);
 void cpu_scale_set(dlrm_backend *, const dlrm_scale *);
 void cpu_scale_get(dlrm_backend *, dlrm_scale *);
 
-/* One application of a rule to n elements whose gradient is known. s0, s1: state of these elements. Not rowwise_adagrad: */
+/* One application of a rule to n elements whose gradient is known. s0, s1: state of these elements. Not for
+ * rowwise_adagrad, which has the next. */
 void cpu_rule_apply(const dlrm_rule *rule, int64_t n, float *w, const float *g, float *s0, float *s1);
 /* n elements of a row; *a: its value, mean_square: of its gradient, over the whole row. */
 void cpu_rowwise_apply(const dlrm_rule *rule, int64_t n, float *w, const float *g, float *a, float mean_square);
