@@ -13,11 +13,6 @@ typedef struct plan {
     int n;
 } plan;
 
-static int64_t slice_elements(const dlrm_slice *s)
-{
-    return s->rows * s->columns;
-}
-
 /* Ids of all inputs, of two batches; as many as there are rows may be met. */
 static void count_listed(plan *p)
 {
@@ -35,10 +30,10 @@ static void sort_slices(plan *p, int rank)
     const dlrm_slice *slices = p->place->slices;
     for (int k = 0; k < p->place->n_slices; k++) {
         if (slices[k].owner != rank && slices[k].owner != DLRM_EVERY_RANK) continue;
-        p->to->device_elements += slice_elements(&slices[k]);
+        p->to->device_elements += dlrm_slice_elements(&slices[k]);
         if (slices[k].owner == DLRM_EVERY_RANK || (p->args->cached && p->listed[k] == slices[k].rows)) continue;
         int at = p->n++;
-        for (; at > 0 && slice_elements(&slices[p->order[at - 1]]) < slice_elements(&slices[k]); at--) p->order[at] = p->order[at - 1];
+        for (; at > 0 && dlrm_slice_elements(&slices[p->order[at - 1]]) < dlrm_slice_elements(&slices[k]); at--) p->order[at] = p->order[at - 1];
         p->order[at] = k;
     }
 }
@@ -58,8 +53,8 @@ static void move(plan *p, int k)
     const dlrm_slice *s = &p->place->slices[k];
     dlrm_host_tables *h = p->to;
     h->home[k] = true;
-    h->device_elements -= slice_elements(s);
-    h->home_elements += slice_elements(s);
+    h->device_elements -= dlrm_slice_elements(s);
+    h->home_elements += dlrm_slice_elements(s);
     if (!p->args->cached) return;
     pool_of(h, s->columns)->rows += p->listed[k];
     h->cache_elements += p->listed[k] * s->columns;

@@ -37,16 +37,11 @@ static int64_t most_elements(const dlrm_placement_args *args, const dlrm_placeme
 {
     int64_t replicated = 0;
     for (int k = 0; k < p->n_slices; k++)
-        if (p->slices[k].owner == DLRM_EVERY_RANK) replicated += p->slices[k].rows * p->slices[k].columns;
+        if (p->slices[k].owner == DLRM_EVERY_RANK) replicated += dlrm_slice_elements(&p->slices[k]);
     return args->memory == 0 ? INT64_MAX / 2 : args->memory / (args->work.table_bytes + 4 * args->work.states) - replicated;
 }
 
 /* --- slices --- */
-
-static int64_t elements(const dlrm_slice *s)
-{
-    return s->rows * s->columns;
-}
 
 enum { NOBODY = -2 /* the owner of a slice that has none yet */ };
 
@@ -188,7 +183,7 @@ static dlrm_status deal_out(const dlrm_placement_args *args, const dlrm_table_lo
     TRY(dlrm_alloc(p->n_slices, sizeof *order, "placement", &order));
     for (int k = 0; k < p->n_slices; k++)
         if (p->slices[k].owner == NOBODY)
-            order[n++] = (item){by_cost ? dlrm_slice_seconds(args, loads, ranks, &p->slices[k]) : 0, elements(&p->slices[k]), k};
+            order[n++] = (item){by_cost ? dlrm_slice_seconds(args, loads, ranks, &p->slices[k]) : 0, dlrm_slice_elements(&p->slices[k]), k};
     if (args->strategy != DLRM_BASIC) qsort(order, (size_t)n, sizeof *order, larger_first);
     for (int i = 0; i < n; i++) {
         int r = i % ranks;
@@ -248,7 +243,7 @@ static void count(dlrm_placement *p)
     for (int k = 0; k < p->n_slices; k++) {
         const dlrm_slice *s = &p->slices[k];
         const bool every = s->owner == DLRM_EVERY_RANK;
-        *(every ? &p->replicated_elements : &p->elements[s->owner]) += elements(s);
+        *(every ? &p->replicated_elements : &p->elements[s->owner]) += dlrm_slice_elements(s);
         ++*(every ? &p->replicated_tables : &p->tables[s->owner]);
     }
 }

@@ -45,7 +45,7 @@ typedef struct dlrm_placement {
 /* Each table goes by the first rule that fits, with several ranks: replicated; cut by rows; cut by columns; whole. Column
  * slices are as wide as each other, the first ones a column wider where that does not come out even; those of a table that
  * come to lie on one rank are one slice. Without a threshold for columns, and fewer slices than ranks, the largest are halved
- * until every rank has one, as far as there are columns.
+ * until every rank has one, as far as there are columns. Tables with a vocabulary are neither replicated nor cut by rows.
  * Strategies place what is neither replicated nor cut by rows. basic: slice k on rank k mod ranks. memory_balanced: by
  * falling size, dealt out to and fro (0 … R-1, R-1 … 0). memory_optimized: by falling size, each to the rank that holds
  * least. auto: what the cost model (placement_cost.h) expects to be fastest, with thresholds of its own where none are given. */
@@ -77,6 +77,11 @@ typedef struct dlrm_placement_args {
 dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placement_args *args, int ranks,
                                 dlrm_placement *out) DLRM_MUST_USE;
 void dlrm_placement_clear(dlrm_placement *p);
+
+static inline int64_t dlrm_slice_elements(const dlrm_slice *s)
+{
+    return s->rows * s->columns;
+}
 
 /* Does the rank need this input's ids of all samples? And those of its own samples? */
 bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank);
