@@ -53,6 +53,7 @@ typedef struct dlrm_placement_work {
     int64_t batch;
     int value_bytes, table_bytes; /* of an element: of a vector as it travels, of a table */
     int states, row_states;       /* fp32 values of optimizer state: for an element, for a row */
+    bool keeps_keys;              /* the memory that bounds tables has to hold vocabularies, too: it is the host's */
     int shared_bytes;             /* what an owner of columns tells each other one of a row that it updates (shared_rows.h); else 0 */
     /* Of a rank: bytes/s; and seconds that go besides: for each slice, for there being replicated tables, for each id of a table
      * that is cut by rows, which the host picks its own rows' from. */
@@ -68,7 +69,7 @@ typedef struct dlrm_placement_args {
     int64_t column_slice;  /* a larger one is cut by columns into the least power of two of slices not above it, at most as
                               many as ranks and columns */
     dlrm_placement_work work; /* for auto */
-    int64_t memory;        /* auto: bytes of tables and optimizer state that a rank may hold; 0: no bound */
+    int64_t memory;        /* auto: bytes of tables (with vocabularies) and optimizer state that a rank may hold; 0: no bound */
     bool unpooled;         /* deterministic mode: of tables cut by rows, each id's row travels apart, and the receiver adds them in
                               the order of the bag, as an owner of the whole table would */
     bool exact_rows;       /* those rows may not be rounded as vectors are: they travel as fp32. Vectors have 16 bits */

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "model/placement_cost.h"
+#include "model/vocabulary.h"
 
 typedef struct search {
     const dlrm_model_spec *spec;
@@ -17,12 +18,19 @@ typedef struct search {
     int64_t *sizes;   /* [n_tables] elements, rising */
 } search;
 
+/* Of a slice of the model, with the vocabulary that each of a table's owners has. */
+static int64_t slice_bytes(const dlrm_model_spec *spec, const dlrm_placement_work *w, const dlrm_slice *s)
+{
+    const dlrm_table *t = &spec->tables[s->table];
+    return dlrm_slice_bytes(w, s) + (w->keeps_keys && t->capacity > 0 ? dlrm_vocabulary_memory(t, t->capacity) : 0);
+}
+
 static int64_t fullest(const search *s, const dlrm_placement *p)
 {
     int64_t everywhere = 0, most = 0;
     for (int r = 0; r < s->ranks; r++) s->bytes[r] = 0;
     for (int k = 0; k < p->n_slices; k++)
-        *(p->slices[k].owner == DLRM_EVERY_RANK ? &everywhere : &s->bytes[p->slices[k].owner]) += dlrm_slice_bytes(&s->best.work, &p->slices[k]);
+        *(p->slices[k].owner == DLRM_EVERY_RANK ? &everywhere : &s->bytes[p->slices[k].owner]) += slice_bytes(s->spec, &s->best.work, &p->slices[k]);
     for (int r = 0; r < s->ranks; r++) most = s->bytes[r] > most ? s->bytes[r] : most;
     return most + everywhere;
 }
@@ -174,9 +182,9 @@ done:
 enum { SHOWN = 3, MOST_RANKS = 1024 };
 static const double GIB = 1 << 30;
 
-static int64_t table_bytes(const dlrm_placement_args *args, const dlrm_table *t)
+static int64_t table_bytes(const dlrm_model_spec *spec, const dlrm_placement_args *args, int t)
 {
-    return dlrm_slice_bytes(&args->work, &(dlrm_slice){.rows = t->rows, .columns = t->dim});
+    return slice_bytes(spec, &args->work, &(dlrm_slice){.table = t, .rows = spec->tables[t].rows, .columns = spec->tables[t].dim});
 }
 
 /* "t0 (60000 rows x 16: 0.01 GiB), …" */
@@ -189,13 +197,13 @@ static void largest(const dlrm_model_spec *spec, const dlrm_placement_args *args
     for (int n = 0; n < SHOWN && n < spec->n_tables && at < size; n++) {
         int best = -1;
         for (int t = 0; t < spec->n_tables; t++) {
-            const int64_t bytes = table_bytes(args, &spec->tables[t]);
+            const int64_t bytes = table_bytes(spec, args, t);
             if (bytes > last || (bytes == last && t <= before)) continue;
-            if (best < 0 || bytes > table_bytes(args, &spec->tables[best])) best = t;
+            if (best < 0 || bytes > table_bytes(spec, args, best)) best = t;
         }
         const dlrm_table *t = &spec->tables[best];
         before = best;
-        last = table_bytes(args, t);
+        last = table_bytes(spec, args, best);
         at += (size_t)snprintf(text + at, size - at, "%s%s (%lld rows x %d: %.2f GiB)", n ? ", " : "", t->name, (long long)t->rows, t->dim,
                                (double)last / GIB);
     }
@@ -221,7 +229,7 @@ static dlrm_status refuse(const dlrm_model_spec *spec, const dlrm_placement_args
     int64_t total = 0;
     int enough;
     snprintf(advice, sizeof advice, "with these thresholds no number of ranks up to %d would do", MOST_RANKS);
-    for (int t = 0; t < spec->n_tables; t++) total += table_bytes(args, &spec->tables[t]);
+    for (int t = 0; t < spec->n_tables; t++) total += table_bytes(spec, args, t);
     TRY(enough_ranks(spec, args, loads, s->ranks, total, &enough));
     if (enough) snprintf(advice, sizeof advice, "%d ranks with as much memory each would do", enough);
     if (total / args->memory >= MOST_RANKS)

@@ -120,7 +120,7 @@ static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose 
                              .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(exchange),
                                       .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
                                       .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt),
-                                      .row_states = dlrm_optimizer_rowwise(opt),
+                                      .row_states = dlrm_optimizer_rowwise(opt), .keeps_keys = s->device < 0,
                                       .shared_bytes = dlrm_optimizer_rowwise(opt) ? (int)sizeof(dlrm_squares) : 0}};
     dlrm_device_rates(cfg, &a.work);
     dlrm_status st = dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);

@@ -193,6 +193,31 @@ static void test_too_little_memory(void **state)
     assert_non_null(strstr(dlrm_error_message(), "; with these thresholds no number of ranks up to 1024 would do"));
 }
 
+/* Each of a table's owners has its vocabulary, which on a CPU takes of the same memory. */
+static void test_memory_of_keys(void **state)
+{
+    (void)state;
+    enum { KEYS = 100000, WEIGHTS = 4 * 4 * (KEYS + 1), VOCABULARY = 28 * KEYS };
+    dlrm_table table = {.name = "keys", .rows = KEYS + 1, .dim = 4, .capacity = KEYS, .admission = 1};
+    dlrm_input input = {.name = "a", .hotness = 1};
+    dlrm_model_spec spec = {.n_tables = 1, .tables = &table, .n_inputs = 1, .inputs = &input, .table_elements = 4 * (KEYS + 1), .n_vocabularies = 1};
+    dlrm_placement_args args = {.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
+                                .memory = WEIGHTS + VOCABULARY - 1000,
+                                .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .memory_rate = 10e9, .network_rate = 5e9}};
+    dlrm_placement p;
+    assert_taken(dlrm_placement_make(&spec, &args, 1, &p)); /* a GPU's memory: without the vocabulary */
+    dlrm_placement_clear(&p);
+    args.work.keeps_keys = true;
+    assert_int_equal(dlrm_placement_make(&spec, &args, 1, &p), DLRM_E_RUNTIME);
+    dlrm_placement_clear(&p);
+    assert_non_null(strstr(dlrm_error_message(), "; 2 ranks with as much memory each would do"));
+    assert_taken(dlrm_placement_make(&spec, &args, 2, &p)); /* half of the columns, all of the keys */
+    dlrm_placement_clear(&p);
+    args.memory = VOCABULARY; /* which no cut makes smaller */
+    assert_int_equal(dlrm_placement_make(&spec, &args, 4, &p), DLRM_E_RUNTIME);
+    dlrm_placement_clear(&p);
+}
+
 /* Thresholds that are given stay. */
 static void test_given(void **state)
 {
@@ -222,6 +247,7 @@ int main(void)
         cmocka_unit_test_teardown(test_against_strategies, no_blocks_left),
         cmocka_unit_test_teardown(test_memory, no_blocks_left),
         cmocka_unit_test_teardown(test_too_little_memory, no_blocks_left),
+        cmocka_unit_test_teardown(test_memory_of_keys, no_blocks_left),
         cmocka_unit_test_teardown(test_given, no_blocks_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
