@@ -20,6 +20,12 @@ static inline int64_t dlrm_elem_id(dlrm_elem e, const void *raw, int64_t i)
     return ((const int64_t *)raw)[i];
 }
 
+/* What an id outside its table may be, for the end of a message. */
+static inline const char *dlrm_elem_hint(int64_t id)
+{
+    return id < INT32_MIN || id > UINT32_MAX ? "; keys of 64 bits, for a table with rows: dynamic, are not checked" : "";
+}
+
 /* float16 widened; 4 bytes as they are. */
 static inline void dlrm_elem_floats(dlrm_elem e, const void *raw, int64_t n, float *out)
 {

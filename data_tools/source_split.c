@@ -177,9 +177,7 @@ static dlrm_status take_id(split_source *s, const column *c, int f, const void *
     *out = 0;
     return dlrm_found(s->base.findings, c, "ids outside the table", "%s: row %lld: id %lld is outside [0, %lld)%s", c->path, (long long)row,
                       (long long)id, (long long)n,
-                      id == n                             ? ": one too many; is the cardinality the largest id?"
-                      : id < INT32_MIN || id > UINT32_MAX ? "; keys of 64 bits, for a table with rows: dynamic, are not checked"
-                                                          : "");
+                      id == n ? ": one too many; is the cardinality the largest id?" : dlrm_elem_hint(id));
 }
 
 static dlrm_status read_bags(split_source *s, const split_columns *c, int f, dlrm_stretch *out)

@@ -462,6 +462,12 @@ class Npy(Case):
             self.save("day_1", bad, np.int32)
             self.fails(message, "convert", "npy", "--out", "no")
             self.assertIn("problem: " + message, self.tool("verify", "npy", code=1).stdout)
+        keys = np.stack([np.ravel(i) for i in good.ids], axis=1).astype(np.int64)
+        keys[9, 3] = 2 ** 40
+        self.save("day_1", good, np.int32)
+        np.save(self.path("npy/day_1_sparse.npy"), keys)
+        self.fails("row 9: feature cat_3: id 1099511627776 is outside [0, 4294967296); keys of 64 bits, for a table with rows: dynamic, are not checked",
+                   "convert", "npy", "--out", "no")
         self.save("day_1", good, np.int32)
         np.save(self.path("npy/day_1_dense.npy"), good.dense[:99])  # T10
         self.fails("npy/day_1_dense.npy: found 99 x 13 of float32, expected 100 rows of float16 or float32", "verify", "npy")

@@ -24,8 +24,8 @@ class Rehearsal(criteo_run.CriteoTest):
         for name, target in (("tests", ROOT + "/tests"), ("configs", ROOT + "/configs"), ("build", os.path.dirname(os.path.dirname(os.path.abspath(self.dlrm_data))))):
             os.symlink(target, self.path(name))
 
-    def script(self, *args):
-        return subprocess.run(["./run_criteo.sh"] + list(args), cwd=self.folder, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
+    def script(self, *args, env=None):
+        return subprocess.run(["./run_criteo.sh"] + list(args), cwd=self.folder, env=env, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, timeout=2 * launch.PATIENCE)
 
     def rehearse(self, *args):
@@ -35,8 +35,13 @@ class Rehearsal(criteo_run.CriteoTest):
         # made as docs/criteo.md has it: ln(x + 1) in float32, the first 3,274,330 of the last seventh scored
         os.mkdir(self.path("kaggle"))
         self.tool("synth", "--shape", "kaggle", "--rows", 7000, "--out", "kaggle/train.txt")
-        r = self.script("kaggle", "train.steps=3")
+        # a disk that has room for two checkpoints of these tables, if not of Kaggle's
+        os.mkdir(self.path("bin"))
+        self.write("bin/df", "#!/bin/sh\necho; echo none 200000 0 200000 0% /\n")
+        os.chmod(self.path("bin/df"), 0o755)
+        r = self.script("kaggle", "train.steps=3", env=dict(os.environ, PATH=self.path("bin") + ":" + os.environ["PATH"]))
         self.assertEqual(r.returncode, 0, r.stdout)
+        self.assertEqual(os.listdir(self.path("criteo_run/kaggle/checkpoints")).count("step_000000003"), 1, r.stdout)
         spec = oracle.read_spec(self.path("criteo_run/kaggle/data/feature_spec.yaml"))
         self.assertEqual(spec["metadata"]["dense"], "log1")
         self.assertEqual(os.path.getsize(self.path("criteo_run/kaggle/data/test/numerical.bin")), 1000 * 13 * 4)
