@@ -189,6 +189,19 @@ static dlrm_status add_loaded(dlrm_vocabulary *v, const char *from, int64_t entr
     return DLRM_OK;
 }
 
+/* Counts go on from there without an overflow. */
+static dlrm_status check_totals(const dlrm_vocabulary *v, const char *from)
+{
+    static const int64_t most = INT64_C(1) << 60;
+    const dlrm_vocabulary_totals *t = &v->totals;
+    const int64_t found[] = {t->ids, t->unknown, t->evicted, t->candidates};
+    for (int i = 0; i < 4; i++)
+        if (found[i] < 0 || found[i] > most)
+            return FAIL(DLRM_E_INPUT, "%s: tensor 'table.%s.totals': found %lld at %d, expected a number from 0 to %lld", from, v->table->name,
+                        (long long)found[i], i, (long long)most);
+    return DLRM_OK;
+}
+
 dlrm_status dlrm_vocabulary_loaded(dlrm_vocabulary *v, const char *from, int64_t now)
 {
     const int64_t capacity = v->table->capacity, all = capacity + v->ring;
@@ -200,7 +213,7 @@ dlrm_status dlrm_vocabulary_loaded(dlrm_vocabulary *v, const char *from, int64_t
     v->used = 0;
     v->entries[0] = (dlrm_entry){0};
     dlrm_ranking_clear(&v->ranking);
-    if (v->totals.candidates < 0) return FAIL(DLRM_E_INPUT, "%s: tensor 'table.%s.totals': found a number below 0", from, v->table->name);
+    TRY(check_totals(v, from));
     for (int64_t entry = 1; entry <= all; entry++) {
         if (entry + BLOCK <= all)
             __builtin_prefetch(&v->dictionary.slots[dlrm_dictionary_home(&v->dictionary, dlrm_dictionary_hash(v->entries[entry + BLOCK].key))], 1);
@@ -210,6 +223,9 @@ dlrm_status dlrm_vocabulary_loaded(dlrm_vocabulary *v, const char *from, int64_t
         if (entry != ++v->used)
             return FAIL(DLRM_E_INPUT, "%s: tensor 'table.%s.counts': row %lld has no key (a count of 0), but row %lld has; expected rows with "
                         "keys first", from, v->table->name, (long long)v->used, (long long)entry);
+        if (v->entries[entry].last > v->now)
+            return FAIL(DLRM_E_INPUT, "%s: tensor 'table.%s.last_use': row %lld was used at step %lld, expected at most %lld, the last one", from,
+                        v->table->name, (long long)entry, (long long)v->entries[entry].last, (long long)now);
         if (v->table->evict != DLRM_EVICT_NONE) dlrm_ranking_add(&v->ranking, (uint32_t)entry);
     }
     return DLRM_OK;

@@ -295,6 +295,8 @@ static void same_key(dlrm_vocabulary *v) { v->entries[3].key = 10; }
 static void same_candidate(dlrm_vocabulary *v) { v->entries[6].key = 20; }
 static void gap(dlrm_vocabulary *v) { v->entries[2].count = 0; }
 static void negative(dlrm_vocabulary *v) { v->totals.candidates = -1; }
+static void too_many(dlrm_vocabulary *v) { v->totals.ids = INT64_MAX; }
+static void later(dlrm_vocabulary *v) { v->entries[2].last = 4; }
 static void nothing(dlrm_vocabulary *v) { (void)v; }
 
 static void test_damaged(void **state)
@@ -303,7 +305,9 @@ static void test_damaged(void **state)
     refuse("file: tensor 'table.t.keys': rows 1 and 3 have the same key, 10", same_key);
     refuse("file: tensor 'table.t.candidates': the key at 0, 20, is there already", same_candidate);
     refuse("file: tensor 'table.t.counts': row 2 has no key (a count of 0), but row 3 has", gap);
-    refuse("file: tensor 'table.t.totals'", negative);
+    refuse("file: tensor 'table.t.totals': found -1 at 3", negative);
+    refuse("file: tensor 'table.t.totals': found 9223372036854775807 at 0", too_many);
+    refuse("file: tensor 'table.t.last_use': row 2 was used at step 4, expected at most 3", later);
     refuse_at(UINT32_MAX, "file: found step 4294967295, but table t with rows: dynamic counts steps to 4294967294", nothing);
 }
 
