@@ -290,8 +290,10 @@ ask=TERM
 [ ! -d "$checkpoints" ] || touch "$checkpoints/finished"
 
 say
-say "loss            $(logged eval loss)"
-say "AUC             $(logged eval auc)$([ ! -e "$out/synth.log" ] || sed -n 's/^planted AUC, test rows: \([0-9.]*\).*/   (planted model: \1, the bound)/p' "$out/synth.log")"
+loss=$(logged eval loss)
+[ -n "$loss" ] || say "evaluation      none (eval.every_epoch, or a training that had come to its end before)"
+[ -z "$loss" ] || say "loss            $loss"
+[ -z "$loss" ] || say "AUC             $(logged eval auc)$([ ! -e "$out/synth.log" ] || sed -n 's/^planted AUC, test rows: \([0-9.]*\).*/   (planted model: \1, the bound)/p' "$out/synth.log")"
 reached=yes
 if [ $set = rehearsal ]; then
     if grep -q '"why":"target AUC reached"' "$run_log"; then
