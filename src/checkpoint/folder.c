@@ -129,10 +129,15 @@ dlrm_status dlrm_checkpoints_lock(const char *path, int *lock)
 
 /* --- what goes --- */
 
-/* Removes a folder of files. */
+/* Removes a folder of files; of a symbolic link the link alone, for where it leads lies elsewhere. */
 static dlrm_status remove_folder(const char *folder)
 {
     struct dirent *d;
+    struct stat s;
+    if (lstat(folder, &s) == 0 && S_ISLNK(s.st_mode)) {
+        if (unlink(folder) == 0) return DLRM_OK;
+        return FAIL(DLRM_E_RUNTIME, "%s: cannot remove: %s", folder, strerror(errno));
+    }
     DIR *dir = opendir(folder);
     if (!dir) return FAIL(DLRM_E_RUNTIME, "%s: cannot list the folder: %s", folder, strerror(errno));
     while ((d = readdir(dir)))

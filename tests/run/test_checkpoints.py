@@ -450,6 +450,21 @@ class Leftovers(CheckpointTest):
         self.assertEqual(sorted(line.split(": ")[2].split(", ")), [".step_000000003.gone", ".step_000000005.part"])
         self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", ".step_x.part", "notes", "step_000000003", "step_9"])
 
+    def test_links(self):
+        """A checkpoint that is a symbolic link is gone on from like others; what goes is the link, and not what it leads to."""
+        self.make_data()
+        self.succeed(1, "config.yaml", "checkpoint.path=kept", "train.steps=2")
+        before = [self.file_bytes("kept", "step_000000002", name) for name in ("manifest.json", "rank_00000.safetensors")]
+        os.mkdir(self.path("ckpt"))
+        for name in ("step_000000002", ".step_000000001.gone", ".step_000000009.part"):
+            os.symlink("../kept/step_000000002", self.path("ckpt", name))
+        self.succeed(1, "config.yaml", "checkpoint.path=ckpt", "checkpoint.keep=1", "train.steps=3")
+        self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", "step_000000003"])
+        os.symlink("../kept/step_000000002", self.path("ckpt", "step_000000002"))
+        self.succeed(1, "config.yaml", "checkpoint.path=ckpt", "checkpoint.resume=never", "train.steps=2")  # in its place
+        self.assertFalse(os.path.islink(self.path("ckpt", "step_000000002")))
+        self.assertEqual([self.file_bytes("kept", "step_000000002", name) for name in ("manifest.json", "rank_00000.safetensors")], before)
+
     def test_two_runs(self):
         """A folder belongs to one run at a time; one that is about to end is waited for."""
         self.make_data()
