@@ -50,6 +50,13 @@ static bool answer(int argc, char **argv, int *code)
     return true;
 }
 
+/* What was asked for is no success where nobody could read it. */
+static dlrm_status check_said(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return DLRM_OK;
+    return FAIL(DLRM_E_RUNTIME, "stdout: could not be written in full");
+}
+
 static dlrm_status set_mode(command *c, mode m, const char *option)
 {
     if (c->mode != TRAIN) return FAIL(DLRM_E_USAGE, "%s: only one of --check, --eval and --predict can be given", option);
@@ -101,6 +108,7 @@ static dlrm_status run(const command *c, dlrm_comm *comm, int *code)
     TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, purpose, &s));
     if (c->mode == CHECK) {
         TRY_TO(done, st, dlrm_work_print(&s));
+        st = dlrm_comm_agree(comm, comm->rank == 0 ? check_said() : DLRM_OK, NULL);
         goto done;
     }
     if (purpose == DLRM_TO_SCORE) TRY_TO(done, st, need_test_and_weights(&s, c->mode == EVAL ? "--eval" : "--predict"));
@@ -116,8 +124,13 @@ int main(int argc, char **argv)
     int code;
     command c = {0};
     dlrm_comm comm;
-    if (answer(argc, argv, &code)) return code;
-    dlrm_status st = dlrm_comm_open(&argc, &argv, &comm);
+    dlrm_status st;
+    if (answer(argc, argv, &code)) {
+        st = check_said();
+        if (st != DLRM_OK) fprintf(stderr, "dlrm-train: %s\n", dlrm_error_message());
+        return st == DLRM_OK ? code : (int)st;
+    }
+    st = dlrm_comm_open(&argc, &argv, &comm);
     if (st == DLRM_OK) {
         c.overrides = calloc((size_t)argc, sizeof *c.overrides);
         st = c.overrides ? parse(argc, argv, &c) : FAIL(DLRM_E_RUNTIME, "out of memory");

@@ -136,6 +136,14 @@ class Usage(fixture.RunTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertRegex(done.stdout, r"\Adlrm-train \d+\.\d+\.\d+\n\Z")
 
+    def test_answers_that_cannot_be_written(self):
+        """--help markdown > docs/config.md on a full disk is no success."""
+        self.write("config.yaml", fixture.SYNTHETIC)
+        for args in (["--help"], ["--help", "markdown"], ["--version"], ["config.yaml", "--check"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([self.trainer] + args, cwd=self.folder, timeout=launch.PATIENCE, text=True, stdout=full, stderr=subprocess.PIPE)
+            self.assertEqual((done.returncode, done.stderr), (3, "dlrm-train: stdout: could not be written in full\n"))
+
     def test_check(self):
         """Says all and makes nothing."""
         self.make_data()
