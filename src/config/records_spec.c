@@ -122,10 +122,12 @@ dlrm_status dlrm_records_spec_parse(const char *path, const char *text, size_t b
 dlrm_status dlrm_records_spec_load(const char *folder, dlrm_records_spec *out)
 {
     char *path;
+    int64_t bytes;
     dlrm_yaml_doc doc;
     *out = (dlrm_records_spec){0};
     TRY(dlrm_feature_text(&path, "%s/%s", folder, dlrm_records_description));
-    dlrm_status st = dlrm_yaml_load(path, MAX_BYTES, &doc);
+    dlrm_status st = dlrm_feature_file_bytes(path, &bytes); /* a pipe would be waited for */
+    if (st == DLRM_OK) st = dlrm_yaml_load(path, MAX_BYTES, &doc);
     if (st == DLRM_OK) st = take_document(path, &doc, out);
     dlrm_free(&path);
     return st;

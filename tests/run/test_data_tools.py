@@ -673,6 +673,9 @@ class Text(Case):
         self.assertIn("r/train_data.bin: found 100 rows, expected the 101 of records.yaml", self.tool("verify", "r", code=1).stdout)
         self.write("r/records.yaml", good.replace(b", rows: 100}", b"}"))
         self.assertIn("no problems", self.tool("verify", "r").stdout)
+        os.remove(self.path("r/records.yaml"))
+        os.mkfifo(self.path("r/records.yaml"))
+        self.fails("r/records.yaml: found a device, expected a file", "convert", "r", "--out", "no")
 
     def test_names(self):
         """Of tables: any that YAML can write, as long as the trainer takes them."""
