@@ -2,6 +2,7 @@
 
 #include <string.h>
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -77,9 +78,15 @@ __attribute__((target("avx2,f16c"))) static bool send_halves(const uint16_t *in,
     return dlrm_convert_dense(DLRM_FLOAT16, in + i, n - i, out + i) && good;
 }
 
+/* Not every compiler's __builtin_cpu_supports knows the name. Asking takes a virtual machine long, so once. */
 static bool has_f16c(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+    static _Atomic int known = -1;
+    if (known < 0) {
+        unsigned a, b, c = 0, d;
+        known = __builtin_cpu_supports("avx2") && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+    }
+    return known;
 }
 
 #else
