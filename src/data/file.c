@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -21,9 +22,15 @@ static bool raise_file_limit(void)
 
 dlrm_status dlrm_file_open(const char *path, bool in_order, int *fd)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0 && errno == EMFILE && raise_file_limit()) *fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int how = O_RDONLY | O_CLOEXEC | O_NONBLOCK; /* a pipe would be waited for */
+    struct stat s;
+    *fd = open(path, how);
+    if (*fd < 0 && errno == EMFILE && raise_file_limit()) *fd = open(path, how);
     if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
+    if (fstat(*fd, &s) == 0 && !S_ISREG(s.st_mode)) {
+        dlrm_file_close(fd);
+        return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, S_ISDIR(s.st_mode) ? "folder" : "device");
+    }
     posix_fadvise(*fd, 0, 0, in_order ? POSIX_FADV_SEQUENTIAL : POSIX_FADV_RANDOM);
     return DLRM_OK;
 }

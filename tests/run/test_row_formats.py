@@ -402,6 +402,11 @@ class ArrayTraps(RowTest):
         with open(self.path("set", name), "wb") as f:
             f.write(good)
 
+    def test_no_file(self):
+        os.remove(self.path("set", "day_0_labels.npy"))
+        os.mkfifo(self.path("set", "day_0_labels.npy"))
+        self.refused(r"^set/day_0_labels\.npy: found a device, expected a file$")
+
     def test_headers(self):
         ids = np.concatenate(self.days[1].ids, axis=1)
         dense = self.days[1].dense
