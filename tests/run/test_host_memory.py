@@ -6,11 +6,11 @@ losses, AUC, weights and state keep every bit.
 
 OnGpu is skipped (77) where there is no GPU.
 """
-import subprocess
 import sys
 
 import fixture
 from fixture import events
+from test_graphs import gpus
 
 # 24 features of 300 to 9500 rows in batches of 64: more rows than two batches list
 CONFIG = """
@@ -43,13 +43,6 @@ VARIANTS = [
     ["optimizer.embedding={name: adam, learning_rate: 0.01}"],
     ["train.precision=bf16", "checkpoint.path=ck", "checkpoint.every_steps=17"],
 ]
-
-
-def gpus():
-    try:
-        return len(subprocess.run(["nvidia-smi", "--list-gpus"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines())
-    except (OSError, subprocess.CalledProcessError):
-        return 0
 
 
 class Runs(fixture.RunTest):
