@@ -153,13 +153,29 @@ static void *sweep_in_background(void *arg)
     return NULL;
 }
 
-/* The room that the older ones took is free. */
-static void end_sweep(dlrm_saver *s)
+/* Waits so long for the room that the older ones took. false: they are still being removed. */
+static bool end_sweep(dlrm_saver *s, double seconds)
 {
-    if (!s->sweeping) return;
-    pthread_join(s->sweeper, NULL);
+    struct timespec until;
+    if (!s->sweeping) return true;
+    clock_gettime(CLOCK_REALTIME, &until);
+    const int64_t end = until.tv_nsec + (int64_t)(seconds * 1e9);
+    until.tv_sec += end / 1000000000;
+    until.tv_nsec = end % 1000000000;
+    if (pthread_timedjoin_np(s->sweeper, NULL, &until) != 0) return false;
     s->sweeping = false;
     if (s->swept != DLRM_OK) dlrm_warn("an old checkpoint stays: %s", s->why_not);
+    return true;
+}
+
+/* For dlrm_comm_work: the same, for all ranks, as long as a disk may take. */
+static dlrm_status sweep_some(void *ctx, bool *done)
+{
+    dlrm_saver *s = ctx;
+    *done = end_sweep(s, SOME_S);
+    if (*done || dlrm_now() - s->started_at < s->args.timeout_s) return DLRM_OK;
+    return FAIL(DLRM_E_RUNTIME, "%s: the disk has not removed old checkpoints for longer than parallel.timeout_s (%g s)", s->args.path,
+                s->args.timeout_s);
 }
 
 void dlrm_saver_close(dlrm_saver **sp)
@@ -171,7 +187,12 @@ void dlrm_saver_close(dlrm_saver **sp)
         return;
     }
     if (s->threaded) pthread_join(s->thread, NULL);
-    end_sweep(s);
+    if (!end_sweep(s, s->args.timeout_s)) {
+        dlrm_warn("an old checkpoint stays: %s: the disk has not removed it for longer than parallel.timeout_s (%g s)", s->args.path,
+                  s->args.timeout_s);
+        *sp = NULL; /* as above */
+        return;
+    }
     if (s->under_way && s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
     json_decref(s->run);
     dlrm_piece_file_close(&s->file);
@@ -264,7 +285,6 @@ static void take_snapshot(dlrm_saver *s)
 
 static dlrm_status begin(dlrm_saver *s)
 {
-    end_sweep(s);
     TRY(dlrm_folder_check_space(s->args.path, (double)s->all_bytes + DLRM_PIECE_CHUNK /* and the manifest */));
     return dlrm_checkpoint_begin(s->args.path, s->result.step);
 }
@@ -289,7 +309,8 @@ dlrm_status dlrm_saver_start(dlrm_saver *s, const dlrm_train_state *progress, js
     s->finite = true;
     s->done = false;
     s->message[0] = 0;
-    s->status = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? begin(s) : DLRM_OK, NULL);
+    s->status = dlrm_comm_work(s->comm, sweep_some, s);
+    if (s->status == DLRM_OK) s->status = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? begin(s) : DLRM_OK, NULL);
     if (s->status != DLRM_OK) {
         snprintf(s->message, sizeof s->message, "%s", dlrm_error_message());
     } else if (background && s->snapshot) {

@@ -1,7 +1,7 @@
 /* A library to preload: a disk that fails. Of the calls that make checkpoints below the folder $FAIL_UNDER (its name as in the
  * paths used), in the rank $FAIL_RANK (default: all), the k-th save has its k-th call fail, so that one run meets every one of
  * them; or, with FAIL_ALWAYS set, every save every call. $FAIL_HOW: ENOSPC, EIO, EROFS, or short: a write of half of the bytes,
- * which is no error. Each failure is told on stderr. */
+ * which is no error. Each failure is told on stderr. FAIL_REMOVE_S: every removal of a file there takes so many seconds. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static const char *below(const char *path)
 static bool fails(const char *what, const char *path)
 {
     const char *rest = below(path), *rank = getenv("OMPI_COMM_WORLD_RANK"), *only = getenv("FAIL_RANK"), *how = getenv("FAIL_HOW");
-    if (!rest || !how || (only && strcmp(only, rank ? rank : "0") != 0)) return false;
+    if (!rest || !how || !*how || (only && strcmp(only, rank ? rank : "0") != 0)) return false;
     if (*rest && strncmp(rest, ".step_", 6) != 0 && strncmp(rest, "step_", 5) != 0) return false;
     pthread_mutex_lock(&lock);
     size_t n = strcspn(rest, "/");
@@ -105,6 +105,14 @@ int fsync(int fd)
 {
     NEXT(fsync);
     return fails_fd("fsync", fd) && !is_short() ? -1 : next(fd);
+}
+
+int unlinkat(int folder, const char *path, int flags)
+{
+    NEXT(unlinkat);
+    const char *seconds = getenv("FAIL_REMOVE_S");
+    if (seconds) sleep((unsigned)atoi(seconds));
+    return next(folder, path, flags);
 }
 
 int rename(const char *from, const char *to)

@@ -103,6 +103,26 @@ class EachCall(DiskTest):
         self.assertEqual(len(self.all_sound(40)), 40)
 
 
+class Slow(DiskTest):
+    def run_slow(self, seconds, timeout):
+        return self.run_failing(2, "", "train.steps=20", "checkpoint.every_steps=5", "checkpoint.keep=1", "parallel.timeout_s=%d" % timeout,
+                                FAIL_REMOVE_S=str(seconds))
+
+    def test_removal_is_waited_for(self):
+        done = self.run_slow(1, 100)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.all_sound(20), ["step_000000020"])
+
+    def test_removal_without_an_end(self):
+        """Costs saves, one after the other, and ends in time; what was saved stays."""
+        done = self.run_slow(1000, 2)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertRegex(done.stderr, r"step 15 could not be saved: ckpt: the disk has not removed old checkpoints for longer than "
+                                      r"parallel\.timeout_s \(2 s\); training goes on")
+        self.one_message(done.stderr, "an old checkpoint stays: ckpt: the disk has not removed it")
+        self.assertEqual(checkpoints(self.path("ckpt")), ["step_000000010"])
+
+
 class Full(DiskTest):
     def test_full(self):
         """A file system without room: known before anything is written."""
