@@ -75,13 +75,14 @@ for section in $all; do wants "$section" || part=", only $(xargs <<<"$sections")
 echo "commit ${commit:-unknown}, $gpus x $(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1), $(date -u +%Y-%m-%d)$part"
 
 wants auc && job "AUC of lower precision" "$python" tests/gpu_auc.py "$trainer"
-wants ops && job "ops on cuda" "$build/tests/check_ops" --device cuda
+families=$("$build/tests/check_ops" --help 2>&1 | sed -n 's/^families: //p')
+if wants ops; then for family in $families; do job "op $family on cuda" "$build/tests/check_ops" --device cuda --op "$family"; done; fi
 wants kernels && job "kernels against plain loops" "$build/tests/cuda_kernels_test"
 if wants sanitize; then
     sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
     short=(configs/tiny.yaml device=cuda train.steps=20 data.synthetic.batches=8 eval.max_samples=3000 train.batch_size=512)
     check() { job "$1 of $2" "$sanitizer" --tool "$1" --error-exitcode 9 "${@:3}"; }
-    check memcheck "all ops" "$build/tests/check_ops" --device cuda
+    for family in $families; do check memcheck "$family" "$build/tests/check_ops" --device cuda --op "$family"; done
     for precision in fp32 bf16; do
         for deterministic in false true; do
             check memcheck "a training run, $precision, deterministic $deterministic" "$trainer" "${short[@]}" train.precision=$precision \

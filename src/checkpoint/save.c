@@ -295,6 +295,7 @@ dlrm_status dlrm_saver_start(dlrm_saver *s, const dlrm_train_state *progress, js
     DLRM_ASSERT(!s->under_way);
     s->started_at = dlrm_now();
     s->under_way = true;
+    dlrm_pieces_settle(s->model);
     json_decref(s->run);
     s->run = json_incref(run);
     s->manifest = (dlrm_manifest){.serial = s->serial + 1, .progress = *progress, .ranks = s->comm->ranks, .files = s->facts, .run = s->run};

@@ -98,12 +98,16 @@ dlrm_status dlrm_pieces_list(const dlrm_model *m, bool state, dlrm_piece **list,
     enum { MOST = 3 /* weights and two states */ };
     const int64_t most = (int64_t)MOST * (m->params.n + m->place->n_slices) + (int64_t)MOST_VOCABULARY_PIECES * m->spec->n_vocabularies;
     *n = 0;
-    m->be->ops->write_back(m->be, &m->emb.own.shard);
     TRY(dlrm_alloc(most, sizeof **list, "the list of tensors", list));
     for (int i = 0; i < m->params.n; i++) *n += param_pieces(m, i, state, *list + *n);
     for (int i = 0; i < m->place->n_slices; i++) *n += slice_pieces(m, i, state, *list + *n);
     for (int t = 0; t < m->spec->n_tables; t++) *n += vocabulary_pieces(m, t, state, *list + *n);
     return DLRM_OK;
+}
+
+void dlrm_pieces_settle(const dlrm_model *m)
+{
+    m->be->ops->write_back(m->be, &m->emb.own.shard);
 }
 
 /* Rows that lie together, without padding, are moved at once. */

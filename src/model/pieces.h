@@ -27,8 +27,10 @@ typedef struct dlrm_piece {
     bool saved_here;   /* where several ranks hold the same part, one of them writes it */
 } dlrm_piece;
 
-/* *list: a new array (dlrm_alloc). state: with the optimizer's. What they point at is up to date until the next step. */
+/* *list: a new array (dlrm_alloc). state: with the optimizer's. */
 dlrm_status dlrm_pieces_list(const dlrm_model *m, bool state, dlrm_piece **list, int *n) DLRM_MUST_USE;
+/* Before pieces are downloaded: what they point at is what the steps so far have made of it, until the next one. */
+void dlrm_pieces_settle(const dlrm_model *m);
 /* Of tensor numbers. */
 static inline int dlrm_pieces_first_param(const dlrm_model *m)
 {

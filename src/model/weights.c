@@ -173,6 +173,7 @@ static dlrm_status write_own(dlrm_model *m, dlrm_export *e)
     dlrm_status st;
     TRY_TO(done, st, dlrm_pieces_list(m, false, &pieces, &n_pieces));
     TRY_TO(done, st, dlrm_alloc(block_elements(m), sizeof(float), "weights being written", &block));
+    dlrm_pieces_settle(m);
     for (int i = 0; i < n_pieces; i++) {
         const dlrm_piece *p = &pieces[i];
         const int64_t most = block_rows(p), rows = p->saved_here ? p->part.rows : 0;

@@ -197,4 +197,4 @@ static void run(harness *h, int kind, char *label, size_t bytes)
     close_side(h, &far);
 }
 
-const family home_family = {"host tables", {SLOT(alloc_host), SLOT(release_host), SLOT(write_back), SLOT(cache_use)}, false, KINDS, run};
+const family home_family = {"home", {SLOT(alloc_host), SLOT(release_host), SLOT(write_back), SLOT(cache_use)}, false, KINDS, run};

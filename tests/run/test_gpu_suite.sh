@@ -29,7 +29,7 @@ grep -q "^FAIL fp32: AUC is 0\.[0-9]*, expected at least" "$folder/out" || fail 
 mkdir -p "$folder"/{bin,build/src,build/tests}
 cp "$trainer" "$folder/build/src/"
 stand_in() { printf '#!/bin/sh\n%s\n' "$2" >"$folder/$1" && chmod +x "$folder/$1"; }
-for name in check_ops cuda_kernels_test cuda_kernels_bench; do stand_in build/tests/$name "echo \"$name \$*\""; done
+for name in check_ops cuda_kernels_test cuda_kernels_bench; do stand_in build/tests/$name "echo \"$name \$*\"; echo 'families: linear loss'"; done
 # shellcheck disable=SC2016 # for the stand-ins to expand
 stand_in bin/compute-sanitizer 'echo "$*"; [ "$2" != "$BAD" ]'
 stand_in bin/python 'echo "$*"'
@@ -39,7 +39,7 @@ suite() { PATH=$folder/bin:$PATH PYTHON=python DLRM_COMMIT=abcdef tests/gpu.sh "
 export GPUS=1 BAD=
 suite || fail "the suite on one GPU"
 head -n 1 "$folder/out" | grep -Eqx "commit abcdef, 1 x Some GPU, [0-9-]{10}" || fail "the header"
-for what in "check_ops --device cuda" "golden.py .*a_dot_sgd --ranks 1 " racecheck gpu_auc cuda_kernels_bench "bench_gpu.* --gpus 1" bench_torch_gpu; do
+for what in "check_ops --device cuda --op linear" "memcheck .*check_ops --device cuda --op loss" "golden.py .*a_dot_sgd --ranks 1 " racecheck gpu_auc cuda_kernels_bench "bench_gpu.* --gpus 1" bench_torch_gpu; do
     grep -Eq -- "$what" "$folder/out" || fail "the suite did not run $what"
 done
 tail -n 1 "$folder/out" | grep -Eqx "[0-9]{2} passed, 0 failed" || fail "the closing line"
