@@ -341,7 +341,7 @@ dlrm_status dlrm_nccl_exchange_open(const dlrm_exchange_args *a, dlrm_exchange *
     if (mine == DLRM_OK) mine = open_stream(n);
     if (mine == DLRM_OK && a->comm->rank == 0 && ncclGetUniqueId(&id) != ncclSuccess)
         mine = FAIL(DLRM_E_RUNTIME, "NCCL: no id for this job: %s", ncclGetLastError(NULL));
-    TRY(dlrm_comm_agree(a->comm, mine, NULL)); /* all go on, or none */
+    TRY(dlrm_comm_agree(a->comm, mine)); /* all go on, or none */
     dlrm_comm_bcast(a->comm, &id, sizeof id, 0);
     ncclResult_t code = ncclCommInitRank(&n->comm, a->comm->ranks, id, a->comm->rank);
     if (code != ncclSuccess)

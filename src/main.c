@@ -108,7 +108,7 @@ static dlrm_status run(const command *c, dlrm_comm *comm, int *code)
     TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, purpose, &s));
     if (c->mode == CHECK) {
         TRY_TO(done, st, dlrm_work_print(&s));
-        st = dlrm_comm_agree(comm, comm->rank == 0 ? check_said() : DLRM_OK, NULL);
+        st = dlrm_comm_agree(comm, comm->rank == 0 ? check_said() : DLRM_OK);
         goto done;
     }
     if (purpose == DLRM_TO_SCORE) TRY_TO(done, st, need_test_and_weights(&s, c->mode == EVAL ? "--eval" : "--predict"));

@@ -86,9 +86,9 @@ dlrm_status dlrm_checkpoint_load(dlrm_model *m, const char *folder, const dlrm_m
 {
     loading l = {.model = m, .folder = folder};
     dlrm_status st;
-    TRY_TO(done, st, dlrm_comm_agree(m->comm, prepare(&l, manifest, state), NULL));
+    TRY_TO(done, st, dlrm_comm_agree(m->comm, prepare(&l, manifest, state)));
     TRY_TO(done, st, dlrm_comm_work(m->comm, load_some, &l));
-    TRY_TO(done, st, dlrm_comm_agree(m->comm, dlrm_tables_loaded(&m->emb.own, folder, manifest->progress.step), NULL));
+    TRY_TO(done, st, dlrm_comm_agree(m->comm, dlrm_tables_loaded(&m->emb.own, folder, manifest->progress.step)));
     m->be->ops->weights_changed(m->be);
     go_on(m, &manifest->progress);
 done:

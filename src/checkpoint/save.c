@@ -82,13 +82,13 @@ static dlrm_status take_folder(dlrm_saver *s, char *probe, size_t bytes)
 static dlrm_status open_folder(dlrm_saver *s)
 {
     char probe[4096] = "";
-    TRY(dlrm_comm_agree(s->comm, s->comm->rank == 0 ? take_folder(s, probe, sizeof probe) : DLRM_OK, NULL));
+    TRY(dlrm_comm_agree(s->comm, s->comm->rank == 0 ? take_folder(s, probe, sizeof probe) : DLRM_OK));
     dlrm_comm_bcast(s->comm, probe, sizeof probe, 0);
     dlrm_status st = DLRM_OK;
     if (access(probe, F_OK) != 0 || access(s->args.path, W_OK | X_OK) != 0)
         st = FAIL(DLRM_E_INPUT, "checkpoint.path: rank %d cannot see what rank 0 writes to %s, or not write there itself (%s); all ranks need "
                   "the same file system", s->comm->rank, s->args.path, strerror(errno));
-    st = dlrm_comm_agree(s->comm, st, NULL);
+    st = dlrm_comm_agree(s->comm, st);
     if (s->comm->rank == 0) unlink(probe);
     return st;
 }
@@ -125,7 +125,7 @@ static dlrm_status take_snapshot_memory(dlrm_saver *s)
                   (double)need / (1 << 30), (double)have / (1 << 30));
         return DLRM_OK;
     }
-    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(bytes, 1, "the copy that a checkpoint is written from", &s->snapshot), NULL));
+    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(bytes, 1, "the copy that a checkpoint is written from", &s->snapshot)));
     dlrm_backend *be = s->model->be; /* page-locked, a device copies faster into it; that it need be is not said */
     s->pinned = bytes > 0 && be->ops->pin(be, s->snapshot, (size_t)bytes) == DLRM_OK;
     return DLRM_OK;
@@ -133,13 +133,13 @@ static dlrm_status take_snapshot_memory(dlrm_saver *s)
 
 dlrm_status dlrm_saver_open(const dlrm_saver_args *args, dlrm_model *m, dlrm_saver **out)
 {
-    TRY(dlrm_comm_agree(m->comm, dlrm_alloc(1, sizeof **out, "checkpoints", out), NULL));
+    TRY(dlrm_comm_agree(m->comm, dlrm_alloc(1, sizeof **out, "checkpoints", out)));
     dlrm_saver *s = *out;
     s->args = *args;
     s->model = m;
     s->comm = m->comm;
     TRY(open_folder(s));
-    TRY(dlrm_comm_agree(s->comm, take_memory(s), NULL));
+    TRY(dlrm_comm_agree(s->comm, take_memory(s)));
     s->all_bytes = dlrm_piece_file_bytes(s->file);
     dlrm_comm_sum_i64(s->comm, &s->all_bytes, 1);
     return take_snapshot_memory(s);
@@ -311,12 +311,12 @@ dlrm_status dlrm_saver_start(dlrm_saver *s, const dlrm_train_state *progress, js
     s->done = false;
     s->message[0] = 0;
     s->status = dlrm_comm_work(s->comm, sweep_some, s);
-    if (s->status == DLRM_OK) s->status = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? begin(s) : DLRM_OK, NULL);
+    if (s->status == DLRM_OK) s->status = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? begin(s) : DLRM_OK);
     if (s->status != DLRM_OK) {
         snprintf(s->message, sizeof s->message, "%s", dlrm_error_message());
     } else if (background && s->snapshot) {
         take_snapshot(s);
-        TRY(dlrm_comm_agree(s->comm, start_thread(s, write_in_background, "writes", &s->thread, &s->threaded), NULL));
+        TRY(dlrm_comm_agree(s->comm, start_thread(s, write_in_background, "writes", &s->thread, &s->threaded)));
     } else {
         TRY(dlrm_comm_work(s->comm, write_some, s));
     }
@@ -393,16 +393,16 @@ dlrm_status dlrm_saver_finish(dlrm_saver *s, dlrm_save_result *out)
     dlrm_status st = s->finite ? DLRM_OK
                                : FAIL(DLRM_E_RUNTIME, "step %lld, rank %d: %s; nothing is saved. A lower learning rate or a longer warm-up may "
                                       "help", (long long)s->result.step, s->comm->rank, s->not_finite);
-    st = dlrm_comm_agree(s->comm, st, NULL);
+    st = dlrm_comm_agree(s->comm, st);
     if (st != DLRM_OK) {
         if (s->comm->rank == 0) dlrm_checkpoint_abandon(s->args.path, s->result.step);
         return st;
     }
-    st = dlrm_comm_agree(s->comm, s->status == DLRM_OK ? DLRM_OK : FAIL(s->status, "%s", s->message), NULL);
+    st = dlrm_comm_agree(s->comm, s->status == DLRM_OK ? DLRM_OK : FAIL(s->status, "%s", s->message));
     if (st == DLRM_OK) {
         dlrm_piece_file_facts mine = s->facts[s->comm->rank];
         dlrm_comm_allgather(s->comm, &mine, sizeof mine, s->facts);
-        st = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? commit(s) : DLRM_OK, NULL);
+        st = dlrm_comm_agree(s->comm, s->comm->rank == 0 ? commit(s) : DLRM_OK);
     }
     s->result.saved = st == DLRM_OK;
     if (st == DLRM_OK)

@@ -203,13 +203,12 @@ void dlrm_comm_close(dlrm_comm *c)
     MPI_Finalize();
 }
 
-dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who)
+dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine)
 {
     int64_t worst = mine == DLRM_OK ? 0 : c->ranks - c->rank; /* the lowest failing rank has the largest */
     enter(c, "an agreement");
     check(MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT64_T, MPI_MAX, c->impl->comm), "MPI_Allreduce");
     leave(c);
-    if (who) *who = -1;
     if (worst == 0) return DLRM_OK;
     int root = c->ranks - (int)worst;
     struct {
@@ -218,7 +217,6 @@ dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who)
     } message = {mine, ""};
     if (root == c->rank) snprintf(message.text, sizeof message.text, "%s", dlrm_error_message());
     dlrm_comm_bcast(c, &message, sizeof message, root);
-    if (who) *who = root;
     return FAIL((dlrm_status)message.code, "%s", message.text);
 }
 
@@ -402,5 +400,5 @@ dlrm_status dlrm_comm_work(dlrm_comm *c, dlrm_status (*some)(void *ctx, bool *do
         dlrm_comm_pulse_start(c, st != DLRM_OK ? FAILED : done ? FINISHED : BUSY);
         worst = dlrm_comm_pulse_finish(c);
     }
-    return worst == FINISHED ? DLRM_OK : dlrm_comm_agree(c, st, NULL);
+    return worst == FINISHED ? DLRM_OK : dlrm_comm_agree(c, st);
 }

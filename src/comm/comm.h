@@ -23,8 +23,8 @@ void dlrm_comm_close(dlrm_comm *c);
 void dlrm_comm_last_words(dlrm_comm *c, const char *why);
 
 /* All ranks leave by the same door: DLRM_OK if all were; else every rank returns the code of the lowest failing rank and
- * has its message in the error slot (*who = that rank, may be NULL). */
-dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who) DLRM_MUST_USE;
+ * has its message in the error slot. */
+dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine) DLRM_MUST_USE;
 
 /* Ranks on this host, this one's number among them, and a sum over them. */
 int dlrm_comm_local_ranks(dlrm_comm *c);

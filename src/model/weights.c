@@ -129,7 +129,7 @@ done:
 dlrm_status dlrm_weights_load(dlrm_model *m, const char *path, const char *name_map)
 {
     char unused[1000] = "";
-    TRY(dlrm_comm_agree(m->comm, load_own(m, path, name_map, unused, sizeof unused), NULL));
+    TRY(dlrm_comm_agree(m->comm, load_own(m, path, name_map, unused, sizeof unused)));
     if (unused[0]) dlrm_warn("%s: not in the model, ignored: %s", path, unused);
     dlrm_info("weights from %s", path);
     return DLRM_OK;
@@ -151,7 +151,7 @@ dlrm_status dlrm_weights_check_export(dlrm_model *m, const char *folder)
     dlrm_status st = plan(m, folder, &e);
     if (st == DLRM_OK && m->comm->rank == 0) st = dlrm_export_check(e);
     dlrm_export_close(&e);
-    return dlrm_comm_agree(m->comm, st, NULL);
+    return dlrm_comm_agree(m->comm, st);
 }
 
 static dlrm_status write_rows(dlrm_export *e, const dlrm_piece *p, int64_t row, int64_t n, const char *block)
@@ -194,10 +194,10 @@ dlrm_status dlrm_weights_export(dlrm_model *m, const char *folder)
 {
     dlrm_status st;
     dlrm_export *e = NULL;
-    TRY_TO(done, st, dlrm_comm_agree(m->comm, plan(m, folder, &e), NULL));
-    TRY_TO(done, st, dlrm_comm_agree(m->comm, m->comm->rank == 0 ? dlrm_export_begin(e) : DLRM_OK, NULL));
-    TRY_TO(done, st, dlrm_comm_agree(m->comm, write_own(m, e), NULL));
-    TRY_TO(done, st, dlrm_comm_agree(m->comm, m->comm->rank == 0 ? dlrm_export_commit(e) : DLRM_OK, NULL));
+    TRY_TO(done, st, dlrm_comm_agree(m->comm, plan(m, folder, &e)));
+    TRY_TO(done, st, dlrm_comm_agree(m->comm, m->comm->rank == 0 ? dlrm_export_begin(e) : DLRM_OK));
+    TRY_TO(done, st, dlrm_comm_agree(m->comm, write_own(m, e)));
+    TRY_TO(done, st, dlrm_comm_agree(m->comm, m->comm->rank == 0 ? dlrm_export_commit(e) : DLRM_OK));
     dlrm_info("weights exported to %s", folder);
 done:
     dlrm_export_close(&e);

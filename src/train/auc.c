@@ -242,7 +242,7 @@ static double divide(const range_counts *range, int ranks, int64_t *samples, int
 static dlrm_status compute(dlrm_auc *a, dlrm_comm *comm, exchange *x, double *auc, int64_t *samples, int64_t *positives)
 {
     int64_t n_runs;
-    TRY(dlrm_comm_agree(comm, prepare(a, comm->ranks, x, &n_runs), NULL));
+    TRY(dlrm_comm_agree(comm, prepare(a, comm->ranks, x, &n_runs)));
     dlrm_comm_sum_i64(comm, x->bins, BINS);
     assign_owners(x->bins, comm->ranks);
     fill_send(a, comm->ranks, x);
@@ -253,7 +253,7 @@ static dlrm_status compute(dlrm_auc *a, dlrm_comm *comm, exchange *x, double *au
         x->recv_at[p + 1] = x->recv_at[p] + at[1] - at[0];
     }
     dlrm_status st = dlrm_alloc(x->recv_at[comm->ranks], 1, "the AUC's exchange", &x->recv);
-    TRY(dlrm_comm_agree(comm, st, NULL));
+    TRY(dlrm_comm_agree(comm, st));
     dlrm_comm_alltoallv(comm, x->send, x->send_at, x->recv, x->recv_at);
 
     range_counts own = {.nan = {a->nan[0], a->nan[1]}};

@@ -54,7 +54,7 @@ dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *dev
 {
     *device = -1;
     if (cfg->device == DLRM_DEVICE_CPU) return check_cpu(cfg);
-    TRY(dlrm_comm_agree(comm, choose_gpu(cfg, comm, device), NULL));
+    TRY(dlrm_comm_agree(comm, choose_gpu(cfg, comm, device)));
     int64_t without = *device < 0;
     dlrm_comm_sum_i64(comm, &without, 1);
     if (without > 0 && without < comm->ranks)

@@ -45,7 +45,7 @@ static dlrm_status forward(dlrm_session *s, dlrm_batches *batches, float *logits
     dlrm_comm_pulse_start(s->comm, (int64_t)batch->status << SIGNAL_BITS | dlrm_signals_seen());
     const int64_t pulse = dlrm_comm_pulse_finish(s->comm);
     if (pulse >> SIGNAL_BITS)
-        return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message), NULL);
+        return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message));
     *signal = (int)pulse;
     if (pulse) return DLRM_OK;
     if (!*last) dlrm_batches_ahead(batches);
@@ -114,7 +114,7 @@ static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_
         TRY(forward(s, batches, p, &batch, &last, &signal));
         for (int64_t i = 0; i < batch->own; i++) p[i] = 1.0f / (1.0f + expf(-p[i]));
         dlrm_status st = dlrm_file_write_at(fd, path, NPY_HEADER + (batch->first_row + batch->begin) * 4, batch->own * 4, p);
-        TRY(dlrm_comm_agree(s->comm, st, NULL));
+        TRY(dlrm_comm_agree(s->comm, st));
     }
     return DLRM_OK;
 }
@@ -129,17 +129,17 @@ dlrm_status dlrm_predict(dlrm_session *s, const char *path)
     int fd = -1;
     const int64_t rows = dlrm_session_scored_rows(s);
     if (s->comm->rank == 0) st = create(path, rows, &fd);
-    TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, st));
     if (s->comm->rank != 0 && (fd = open(path, O_WRONLY)) < 0)
         st = FAIL(DLRM_E_RUNTIME, "%s: cannot open what rank 0 made (not a shared file system?): %s", path, strerror(errno));
     if (st == DLRM_OK) st = dlrm_alloc(s->model.max_own, sizeof *p, "predictions", &p);
     if (st == DLRM_OK) st = dlrm_batches_open(s, &s->eval_args, &batches);
-    TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, st));
     TRY_TO(done, st, dlrm_vocabularies_open(s, &vocabularies));
     TRY_TO(done, st, predict_rows(s, path, fd, &batches, p));
     if (close(fd) != 0) st = FAIL(DLRM_E_RUNTIME, "%s: cannot write: %s", path, strerror(errno));
     fd = -1;
-    TRY_TO(done, st, dlrm_comm_agree(s->comm, st, NULL));
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, st));
     const double share = dlrm_vocabularies_evaluated(&vocabularies);
     if (vocabularies.n > 0) snprintf(unknown, sizeof unknown, "; %.2f %% of ids were out of vocabulary", 100 * share);
     dlrm_info("%lld probabilities in %s%s", (long long)rows, path, unknown);

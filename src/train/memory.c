@@ -102,7 +102,7 @@ dlrm_status dlrm_memory_budget(const dlrm_session *s, int64_t *bytes)
     int64_t own = -1, *all;
     dlrm_status st = own_budget(s, dlrm_comm_local_ranks(s->comm), &own);
     if (st == DLRM_OK) st = dlrm_alloc(s->comm->ranks, sizeof *all, "memory of ranks", &all);
-    TRY(dlrm_comm_agree(s->comm, st, NULL));
+    TRY(dlrm_comm_agree(s->comm, st));
     dlrm_comm_allgather(s->comm, &own, sizeof own, all);
     for (int p = 0; p < s->comm->ranks; p++)
         if (all[p] > 0 && (own <= 0 || all[p] < own)) own = all[p];
@@ -114,6 +114,6 @@ dlrm_status dlrm_memory_budget(const dlrm_session *s, int64_t *bytes)
 dlrm_status dlrm_memory_check(dlrm_session *s)
 {
     dlrm_work mine = {0};
-    TRY(dlrm_comm_agree(s->comm, dlrm_work_of(s, s->comm->rank, &mine), NULL));
-    return dlrm_comm_agree(s->comm, s->device < 0 ? check_host(s, &mine) : check_device(s, &mine), NULL);
+    TRY(dlrm_comm_agree(s->comm, dlrm_work_of(s, s->comm->rank, &mine)));
+    return dlrm_comm_agree(s->comm, s->device < 0 ? check_host(s, &mine) : check_device(s, &mine));
 }

@@ -187,13 +187,13 @@ static dlrm_status open_log(dlrm_report *r, bool append)
 dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
 {
     dlrm_report *r;
-    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(1, sizeof *r, "report", out), NULL));
+    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(1, sizeof *r, "report", out)));
     r = *out;
     r->s = s;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
     TRY(dlrm_vocabularies_open(s, &r->vocabularies));
-    TRY(dlrm_comm_agree(s->comm, open_log(r, append), NULL));
-    TRY(dlrm_comm_agree(s->comm, dlrm_device_meter_open(s->device, &r->meter), NULL));
+    TRY(dlrm_comm_agree(s->comm, open_log(r, append)));
+    TRY(dlrm_comm_agree(s->comm, dlrm_device_meter_open(s->device, &r->meter)));
     start_lines(s);
     return DLRM_OK;
 }
@@ -478,7 +478,7 @@ dlrm_status dlrm_report_end(dlrm_report *r, const char *why, int64_t file_bytes,
     mine.seconds[DLRM_PHASE_DATA] = r->wait_s;
     mine.table_bytes = dlrm_embedding_bytes(&s->model.emb);
     s->be.ops->cache_use(&s->be, &s->model.emb.own.shard, &mine.cache);
-    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all), NULL));
+    TRY(dlrm_comm_agree(s->comm, dlrm_alloc(s->comm->ranks, sizeof *all, "end of run", &all)));
     dlrm_comm_allgather(s->comm, &mine, sizeof mine, all);
     dlrm_vocabularies_count(&r->vocabularies);
     if (s->comm->rank == 0) {

@@ -54,12 +54,12 @@ static dlrm_status choose(const dlrm_config *cfg, char *folder, size_t bytes)
 dlrm_status dlrm_resume_find(const dlrm_config *cfg, const dlrm_model_spec *spec, int64_t train_rows, dlrm_comm *comm, bool weights_only,
                              dlrm_resume *r)
 {
-    TRY(dlrm_comm_agree(comm, comm->rank == 0 ? choose(cfg, r->folder, sizeof r->folder) : DLRM_OK, NULL));
+    TRY(dlrm_comm_agree(comm, comm->rank == 0 ? choose(cfg, r->folder, sizeof r->folder) : DLRM_OK));
     dlrm_comm_bcast(comm, r->folder, sizeof r->folder, 0);
     if (!r->folder[0]) return DLRM_OK;
     dlrm_status st = dlrm_manifest_load(r->folder, &r->manifest);
     if (st == DLRM_OK) st = dlrm_run_check(r->manifest.run, r->folder, cfg, spec, train_rows, weights_only);
-    return dlrm_comm_agree(comm, st, NULL);
+    return dlrm_comm_agree(comm, st);
 }
 
 void dlrm_resume_clear(dlrm_resume *r)

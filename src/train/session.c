@@ -232,16 +232,16 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
     *s = (dlrm_session){.comm = comm, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
     s->threads = choose_threads(comm);
     omp_set_num_threads(s->threads); /* of parallel loops outside of the backend */
-    TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides), NULL));
-    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, make_folders(s), NULL));
-    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, lock_checkpoints(s), NULL));
+    TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides)));
+    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, make_folders(s)));
+    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, lock_checkpoints(s)));
     dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s); /* rank 0 may have waited for the lock longer than that */
     TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, s->weights_only, &s->from));
-    TRY(dlrm_comm_agree(comm, find_weights(s), NULL));
-    TRY(dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device), NULL));
+    TRY(dlrm_comm_agree(comm, find_weights(s)));
+    TRY(dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device)));
     int64_t memory;
     TRY(dlrm_memory_budget(s, &memory));
-    TRY(dlrm_comm_agree(comm, open_placed(s, memory, purpose), NULL));
+    TRY(dlrm_comm_agree(comm, open_placed(s, memory, purpose)));
     return s->weights_only ? DLRM_OK : find_start(s);
 }
 
@@ -293,8 +293,8 @@ static dlrm_status load_checkpoint(dlrm_session *s)
 dlrm_status dlrm_session_open_model(dlrm_session *s)
 {
     TRY(dlrm_memory_check(s));
-    TRY(dlrm_comm_agree(s->comm, open_model(s), NULL));
-    TRY(dlrm_comm_agree(s->comm, dlrm_model_open_exchange(&s->model, dlrm_device_open_exchange), NULL));
+    TRY(dlrm_comm_agree(s->comm, open_model(s)));
+    TRY(dlrm_comm_agree(s->comm, dlrm_model_open_exchange(&s->model, dlrm_device_open_exchange)));
     if (s->from.folder[0]) return load_checkpoint(s);
     if (!s->cfg.checkpoint.init_from) return DLRM_OK;
     return dlrm_weights_load(&s->model, s->cfg.checkpoint.init_from, s->cfg.checkpoint.name_map);

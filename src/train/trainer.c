@@ -153,7 +153,7 @@ static dlrm_status step(trainer *t, int *saving)
     int64_t samples = batch->size;
     const int64_t pulse = dlrm_comm_pulse_finish(s->comm);
     if (pulse >= pulse_of(DLRM_E_INPUT, 0, 0))
-        return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message), NULL);
+        return dlrm_comm_agree(s->comm, batch->status == DLRM_OK ? DLRM_OK : FAIL(batch->status, "%s", batch->message));
     t->signal = (int)(pulse >> DLRM_SAVING_BITS);
     *saving = (int)(pulse & ((1 << DLRM_SAVING_BITS) - 1));
     if (t->step < t->steps) fetch(t);
@@ -283,7 +283,7 @@ dlrm_status dlrm_train(dlrm_session *s, int *exit_code)
     dlrm_status st;
     if (!dlrm_session_has_test(s)) dlrm_info("note: the data has no test split; nothing is evaluated");
     dlrm_signals_catch();
-    TRY_TO(done, st, dlrm_comm_agree(s->comm, open_own(&t), NULL));
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, open_own(&t)));
     if (s->cfg.checkpoint.export_to) TRY_TO(done, st, dlrm_weights_check_export(&s->model, s->cfg.checkpoint.export_to));
     TRY_TO(done, st, dlrm_saving_open(s, &t.saving));
     TRY_TO(done, st, dlrm_report_open(s, s->from.folder[0] != 0, &t.report));
@@ -306,7 +306,7 @@ dlrm_status dlrm_train_eval_only(dlrm_session *s)
     dlrm_report *report = NULL;
     dlrm_evaluation e;
     dlrm_status st;
-    TRY_TO(done, st, dlrm_comm_agree(s->comm, dlrm_evaluator_open(s, &evaluator), NULL));
+    TRY_TO(done, st, dlrm_comm_agree(s->comm, dlrm_evaluator_open(s, &evaluator)));
     TRY_TO(done, st, dlrm_report_open(s, true, &report));
     TRY_TO(done, st, dlrm_evaluator_run(&evaluator, &e));
     dlrm_report_evaluation(report, s->from.manifest.progress.step, &e);

@@ -19,7 +19,7 @@ dlrm_status dlrm_vocabularies_open(dlrm_session *s, dlrm_vocabularies *v)
     dlrm_status st;
     *v = (dlrm_vocabularies){.s = s, .n = s->spec.n_vocabularies};
     st = dlrm_alloc(3 * (int64_t)v->n, sizeof *v->now, "the count of vocabularies", &v->now);
-    TRY(dlrm_comm_agree(s->comm, st, NULL));
+    TRY(dlrm_comm_agree(s->comm, st));
     v->window = v->now + v->n;
     v->first = v->window + v->n;
     dlrm_vocabularies_count(v);

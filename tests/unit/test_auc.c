@@ -12,9 +12,9 @@
 #include "base/rng.h"
 #include "train/auc.h"
 
-dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine, int *who)
+dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine)
 {
-    (void)c, (void)who;
+    (void)c;
     return mine;
 }
 
