@@ -8,8 +8,6 @@
 #include "base/mem.h"
 #include "checkpoint/stored.h"
 
-static const double SOME_S = 0.5;
-
 typedef struct loading {
     dlrm_model *model;
     const char *folder;
@@ -59,7 +57,7 @@ static dlrm_status prepare(loading *l, const dlrm_manifest *m, bool state)
 static dlrm_status load_some(void *ctx, bool *done)
 {
     loading *l = ctx;
-    const double end = dlrm_now() + SOME_S;
+    const double end = dlrm_now() + DLRM_WORK_S;
     while (l->piece < l->n && dlrm_now() < end) {
         const dlrm_piece *p = &l->pieces[l->piece];
         const int64_t left = p->part.rows - l->row, fit = l->chunk_bytes / dlrm_piece_row_bytes(p), n = left < fit ? left : fit;

@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "checkpoint/folder.h"
 
-static const double SOME_S = 0.5, SNAPSHOT_SHARE = 0.75 /* of the memory that the host has left */;
+static const double SNAPSHOT_SHARE = 0.75 /* of the memory that the host has left */;
 
 struct dlrm_saver {
     dlrm_saver_args args;
@@ -172,7 +172,7 @@ static bool end_sweep(dlrm_saver *s, double seconds)
 static dlrm_status sweep_some(void *ctx, bool *done)
 {
     dlrm_saver *s = ctx;
-    *done = end_sweep(s, SOME_S);
+    *done = end_sweep(s, DLRM_WORK_S);
     if (*done || dlrm_now() - s->started_at < s->args.timeout_s) return DLRM_OK;
     return FAIL(DLRM_E_RUNTIME, "%s: the disk has not removed old checkpoints for longer than parallel.timeout_s (%g s)", s->args.path,
                 s->args.timeout_s);
@@ -248,7 +248,7 @@ static void *write_in_background(void *arg)
 static dlrm_status write_some(void *ctx, bool *done)
 {
     dlrm_saver *s = ctx;
-    const double end = dlrm_now() + SOME_S;
+    const double end = dlrm_now() + DLRM_WORK_S;
     bool more = true;
     if (!s->created) s->status = dlrm_piece_file_create(s->file, s->path);
     s->created = true;
@@ -350,7 +350,7 @@ static dlrm_status wait_some(void *ctx, bool *done)
 {
     waiting *w = ctx;
     dlrm_saver *s = w->s;
-    const double end = dlrm_now() + SOME_S;
+    const double end = dlrm_now() + DLRM_WORK_S;
     while (dlrm_saver_busy(s) && dlrm_now() < end) nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
     *done = !dlrm_saver_busy(s);
     if (s->progress != w->progress) {

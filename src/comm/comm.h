@@ -49,7 +49,8 @@ void dlrm_comm_allgatherv_f32(dlrm_comm *c, float *data, const int64_t *at);
 void dlrm_comm_pulse_start(dlrm_comm *c, int64_t value);
 int64_t dlrm_comm_pulse_finish(dlrm_comm *c); /* the largest value */
 
-/* Long work that takes the ranks differently long: every rank calls some(ctx, &done), for about half a second each time, until
- * it says done or fails, and ranks that are done wait for the others. They meet after each call, so that one that hangs is
+/* Long work that takes the ranks differently long: every rank calls some(ctx, &done), for about DLRM_WORK_S each time, until it
+ * says done or fails, and ranks that are done wait for the others. They meet after each call, so that one that hangs is
  * noticed within the timeout, and one that has more to do is not taken for it. Ends as dlrm_comm_agree. */
+#define DLRM_WORK_S 0.5
 dlrm_status dlrm_comm_work(dlrm_comm *c, dlrm_status (*some)(void *ctx, bool *done), void *ctx) DLRM_MUST_USE;
