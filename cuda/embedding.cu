@@ -88,16 +88,18 @@ static void lay_out_pairs(int n_tables, dlrm_cuda_table *tables, int n_inputs, d
     }
 }
 
-/* Numbers of vectors, and blocks of a lookup: an input with bags of many ids is shared out to many blocks, or these would run long after all
- * others; each group of lanes keeps a bag. */
+/* Numbers of vectors, and blocks of a lookup: an input with bags of many ids is shared out to many blocks, or these would run long
+ * after all others; each group of lanes keeps a bag. */
 static void lay_out_lookup(const dlrm_cuda_table *tables, int n_inputs, dlrm_cuda_input *inputs, dlrm_cuda_shard *s)
 {
     for (int j = 0; j < n_inputs; j++) {
         inputs[j].first_vector = s->n_vectors;
         s->n_vectors += inputs[j].vectors;
+        s->plain &= inputs[j].vectors == 1 && !inputs[j].exact && !tables[inputs[j].table].slot;
         const int dim = tables[inputs[j].table].dim, lanes = lanes_for(dim, dim % 4 == 0 ? 4 : 1);
         inputs[j].first_block = s->blocks;
-        for (inputs[j].blocks = 1; inputs[j].blocks < lanes && inputs[j].blocks * IN_FLIGHT < inputs[j].hotness * inputs[j].vectors;) inputs[j].blocks *= 2;
+        const int ids = inputs[j].hotness * inputs[j].vectors;
+        for (inputs[j].blocks = 1; inputs[j].blocks < lanes && inputs[j].blocks * IN_FLIGHT < ids;) inputs[j].blocks *= 2;
         s->blocks += inputs[j].blocks;
     }
 }
@@ -113,6 +115,7 @@ cudaError_t dlrm_cuda_shard_plan(int n_tables, dlrm_cuda_table *tables, int n_in
     s->dtype = dtype;
     s->width = width;
     s->max_batch = max_batch;
+    s->plain = true;
     lay_out_pairs(n_tables, tables, n_inputs, inputs, order, s, &n_keys);
     lay_out_lookup(tables, n_inputs, inputs, s);
     if (max_batch * s->n_vectors >= UINT32_MAX || max_batch * s->pairs >= UINT32_MAX) return cudaErrorInvalidValue;
@@ -173,12 +176,12 @@ cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *s, const dlrm_cuda_table *tabl
 
 /* --- lookup --- */
 
-/* What one block does: one input, bags [begin, end). */
-template <class T, class O> struct lookup_job {
+/* What one block does: one input, bags [begin, end). PLAIN: of a plain shard; what only others have costs nothing then. */
+template <class T, class O, bool PLAIN> struct lookup_job {
     const T *weight;
     const T *home;       /* with a cache: what of the table is not in `weight` */
     const int32_t *slot; /* or NULL */
-    O *out; /* first column of the input in row 0 */
+    O *out;              /* first column of the input in row 0 */
     const uint32_t *ids;
     const int64_t *offsets, *whole;
     int64_t begin, end, width;
@@ -187,21 +190,21 @@ template <class T, class O> struct lookup_job {
 
     __device__ O *vector(int64_t bag) const
     {
-        if (vectors == 1) return out + bag * width;
+        if (PLAIN || vectors == 1) return out + bag * width;
         const uint32_t sample = (uint32_t)bag / (uint32_t)vectors; /* plan: the batch's bags are fewer than 2^32 */
         return out + sample * width + ((uint32_t)bag - sample * vectors) * dim;
     }
 };
 
-template <class T, class O> __device__ __forceinline__ const T *row_at(const lookup_job<T, O> &a, uint32_t id)
+template <class T, class O, bool PLAIN> __device__ __forceinline__ const T *row_at(const lookup_job<T, O, PLAIN> &a, uint32_t id)
 {
-    if (!a.slot) return a.weight + (int64_t)id * a.dim;
+    if (PLAIN || !a.slot) return a.weight + (int64_t)id * a.dim;
     const int32_t slot = __ldg(a.slot + id);
     return slot < 0 ? a.home + (int64_t)id * a.dim : a.weight + (int64_t)slot * a.dim;
 }
 
 /* Bags of one id: `lanes` lanes a row, each IN_FLIGHT rows at a time. */
-template <int V, class T, class O> __device__ __forceinline__ void lookup_single(const lookup_job<T, O> &a, int lanes)
+template <int V, class T, class O, bool PLAIN> __device__ __forceinline__ void lookup_single(const lookup_job<T, O, PLAIN> &a, int lanes)
 {
     const int groups = LOOKUP_THREADS / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
     for (int64_t s = a.begin + group; s < a.end; s += groups * IN_FLIGHT) {
@@ -224,7 +227,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_single
 }
 
 /* Bags of any length: one bag at a time, its rows added in order. */
-template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled(const lookup_job<T, O> &a, int lanes)
+template <int V, class T, class O, bool PLAIN> __device__ __forceinline__ void lookup_pooled(const lookup_job<T, O, PLAIN> &a, int lanes)
 {
     const int groups = LOOKUP_THREADS / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
     for (int64_t s = a.begin + group; s < a.end; s += groups) { /* with a mean, one bag a sample */
@@ -250,7 +253,7 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_pooled
     }
 }
 
-template <int V, class T, class O> __device__ __forceinline__ void lookup_input(const lookup_job<T, O> &a)
+template <int V, class T, class O, bool PLAIN> __device__ __forceinline__ void lookup_input(const lookup_job<T, O, PLAIN> &a)
 {
     const int lanes = lanes_for(a.dim, V);
     if (a.hotness == 1 && !a.offsets)
@@ -260,12 +263,13 @@ template <int V, class T, class O> __device__ __forceinline__ void lookup_input(
 }
 
 /* What block `block` of those that share some samples does: for an input whose column of row 0 is at `out`. */
-template <class T, class O>
-__device__ __forceinline__ lookup_job<T, O> lookup_job_of(const dlrm_cuda_shard &s, const dlrm_cuda_input &in, const dlrm_cuda_bags &bags,
-                                                          int64_t B, int block, O *out, int64_t width)
+template <class T, bool PLAIN, class O>
+__device__ __forceinline__ lookup_job<T, O, PLAIN> lookup_job_of(const dlrm_cuda_shard &s, const dlrm_cuda_input &in,
+                                                                 const dlrm_cuda_bags &bags, int64_t B, int block, O *out, int64_t width)
 {
     const dlrm_cuda_table *t = &s.tables[in.table];
-    lookup_job<T, O> a;
+    const int vectors = PLAIN ? 1 : in.vectors;
+    lookup_job<T, O, PLAIN> a;
     a.weight = (const T *)t->weight;
     a.home = (const T *)t->home;
     a.slot = t->slot;
@@ -274,12 +278,12 @@ __device__ __forceinline__ lookup_job<T, O> lookup_job_of(const dlrm_cuda_shard 
     a.offsets = bags.offsets;
     const int64_t begin = (int64_t)(blockIdx.x / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
     const int64_t end = begin + LOOKUP_SAMPLES / in.blocks < B ? begin + LOOKUP_SAMPLES / in.blocks : B;
-    a.begin = begin * in.vectors;
-    a.end = end * in.vectors;
+    a.begin = begin * vectors;
+    a.end = end * vectors;
     a.width = width;
     a.dim = t->dim;
     a.hotness = in.hotness;
-    a.vectors = in.vectors;
+    a.vectors = vectors;
     a.whole = bags.whole;
     a.mean = in.mean && !in.undivided;
     return a;
@@ -287,8 +291,8 @@ __device__ __forceinline__ lookup_job<T, O> lookup_job_of(const dlrm_cuda_shard 
 
 /* Each s.blocks blocks have the next LOOKUP_SAMPLES samples; of these each input has one or more. Moves, per bag of one
  * id, a row of the table and a row of O. */
-template <class T, class O>
-__global__ void __launch_bounds__(LOOKUP_THREADS)
+template <class T, class O, bool PLAIN>
+__global__ void __launch_bounds__(LOOKUP_THREADS, PLAIN ? 4 : 3)
     lookup_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, O *out, bool aligned)
 {
     const int block = blockIdx.x % s.blocks;
@@ -296,26 +300,33 @@ __global__ void __launch_bounds__(LOOKUP_THREADS)
     for (int i = threadIdx.x; i - (int)threadIdx.x < s.n_inputs; i += LOOKUP_THREADS)
         j += __syncthreads_count(i < s.n_inputs && s.inputs[i].first_block <= block);
     const dlrm_cuda_input in = s.inputs[j];
-    if constexpr (sizeof(O) < sizeof(float))
+    if constexpr (!PLAIN && sizeof(O) < sizeof(float))
         if (in.exact) { /* fp32 in the place of two elements */
-            lookup_input<1>(lookup_job_of<T>(s, in, bags[j], B, block, (float *)(out + in.column), s.width / 2));
+            lookup_input<1>(lookup_job_of<T, PLAIN>(s, in, bags[j], B, block, (float *)(out + in.column), s.width / 2));
             return;
         }
-    const lookup_job<T, O> a = lookup_job_of<T>(s, in, bags[j], B, block, out + in.column, s.width);
+    const lookup_job<T, O, PLAIN> a = lookup_job_of<T, PLAIN>(s, in, bags[j], B, block, out + in.column, s.width);
     if (aligned && a.dim % 4 == 0 && in.column % 4 == 0)
         lookup_input<4>(a);
     else
         lookup_input<1>(a);
 }
 
-cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out,
-                             dlrm_dtype type, cudaStream_t stream)
+template <bool PLAIN>
+static cudaError_t launch_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out, dlrm_dtype type,
+                                 cudaStream_t stream)
 {
-    if (B == 0 || s->n_inputs == 0) return cudaSuccess;
     const bool aligned = s->width % 4 == 0 && aligned_to(out, 4 * dlrm_dtype_bytes(type));
     const unsigned blocks = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->blocks);
     WITH_TYPE(s->dtype, T,
               WITH_TYPE(type, O,
-                        (lookup_kernel<T, O><<<blocks, LOOKUP_THREADS, 0, stream>>>(*s, bags, B, (O *)out, aligned))));
+                        (lookup_kernel<T, O, PLAIN><<<blocks, LOOKUP_THREADS, 0, stream>>>(*s, bags, B, (O *)out, aligned))));
     return cudaGetLastError();
+}
+
+cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out,
+                             dlrm_dtype type, cudaStream_t stream)
+{
+    if (B == 0 || s->n_inputs == 0) return cudaSuccess;
+    return s->plain ? launch_lookup<true>(s, bags, B, out, type, stream) : launch_lookup<false>(s, bags, B, out, type, stream);
 }

@@ -75,6 +75,7 @@ typedef struct dlrm_cuda_shard {
     int32_t max_dim;
     int32_t key_bits; /* of a sort */
     bool wide_keys;   /* 64-bit keys */
+    bool plain;       /* no table has a cache, no sample several vectors of an input, and none travels as fp32 between others */
     dlrm_dtype dtype; /* of the tables' weights */
     int64_t width;    /* W: row width of the pooled matrix */
     int64_t pairs;    /* per sample, at most */

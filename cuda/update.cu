@@ -184,7 +184,8 @@ __global__ void __launch_bounds__(UPDATE_THREADS, 3)
         const dlrm_cuda_vector v = s.vectors[bag % (uint32_t)s.n_vectors];
         const int64_t key =
             s.wide_keys ? ((const int64_t *)sorted.keys)[begin + i] : ((const uint32_t *)sorted.keys)[begin + i];
-        p.row[i] = where_row_is(s.tables[v.table], key - s.tables[v.table].first_key);
+        const int64_t row = key - s.tables[v.table].first_key;
+        p.row[i] = s.plain ? row : where_row_is(s.tables[v.table], row);
         p.gradient[i] = sample * s.width + v.column;
         p.by[i] = step->unscale;
         if (v.mean) {

@@ -67,14 +67,15 @@ static void time_tables(const char *model, test_shard &s, int64_t B, dlrm_optimi
 {
     random_source r;
     char what[200];
-    int states = name == DLRM_ADAGRAD;
+    const bool adagrad = name == DLRM_ADAGRAD, rowwise = name == DLRM_ROWWISE_ADAGRAD;
     for (size_t t = 0; t < s.tables.size(); t++) {
         dlrm_cuda_table &table = s.tables[t];
         MUST(cudaMalloc(&table.weight, (size_t)(table.rows * table.dim) * 4));
         MUST(dlrm_cuda_table_init(table.weight, DLRM_FP32, 0, table.rows * table.dim, 1, t, 0.01, 0));
-        if (!states) continue;
-        MUST(cudaMalloc(&table.state[0], (size_t)(table.rows * table.dim) * 4));
-        MUST(dlrm_cuda_fill(table.state[0], table.rows * table.dim, 0.1f, 0));
+        const int64_t state = adagrad ? table.rows * table.dim : rowwise ? table.rows : 0;
+        if (state == 0) continue;
+        MUST(cudaMalloc(&table.state[0], (size_t)state * 4));
+        MUST(dlrm_cuda_fill(table.state[0], state, 0.1f, 0));
     }
     s.open(DLRM_FP32, B);
     device_array pooled;
@@ -103,8 +104,8 @@ static void time_tables(const char *model, test_shard &s, int64_t B, dlrm_optimi
             MUST(dlrm_cuda_update(&s.shard, s.bags.p, B, &s.sorted, pooled.device, DLRM_BF16, name, false,
                                   NULL, device_step.p, 0));
         });
-        snprintf(what, sizeof what, "%s, update (%s), %s", model, states ? "adagrad" : "sgd", ids);
-        report(what, ms, touched * 8 * (1 + states) + pooled_elements * 2);
+        snprintf(what, sizeof what, "%s, update (%s), %s", model, adagrad ? "adagrad" : rowwise ? "rowwise adagrad" : "sgd", ids);
+        report(what, ms, touched * 8 * (1 + adagrad) + pooled_elements * 2);
     }
     for (auto &t : s.tables) {
         MUST(cudaFree(t.weight));
@@ -275,6 +276,14 @@ int main(int argc, char **argv)
                 if (x.multi) s.add_input((int)s.tables.size() - 1, x.multi, false, false);
             }
         time_tables("Tiny", s, B, DLRM_ADAGRAD, false);
+    }
+    { /* MLPerf's DLRM-DCNv2, a GPU's share of the batch */
+        test_shard s;
+        for (int hotness : {3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1}) {
+            s.add_table(small ? 100000 : 187767399 / 26, 128);
+            s.add_input((int)s.tables.size() - 1, hotness, false, false);
+        }
+        time_tables("DCNv2", s, 8192, DLRM_ROWWISE_ADAGRAD, false);
     }
     return 0;
 }

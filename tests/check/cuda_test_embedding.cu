@@ -83,6 +83,11 @@ static void test_lookup(test_shard &s, dlrm_dtype type, const char *name)
     out.set(NAN);
     MUST(dlrm_cuda_lookup(&s.shard, s.bags.p, s.B, out.device, type, 0));
     check_same(got, out.download(), name);
+    out.set(NAN);
+    dlrm_cuda_shard not_plain = s.shard; /* the kernel that knows caches, and vectors side by side */
+    not_plain.plain = false;
+    MUST(dlrm_cuda_lookup(&not_plain, s.bags.p, s.B, out.device, type, 0));
+    check_same(got, out.download(), name);
 }
 
 struct pair {
