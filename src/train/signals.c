@@ -1,5 +1,7 @@
 #include "train/signals.h"
 
+#include <omp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +11,7 @@ static const int caught[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 enum { N_CAUGHT = sizeof caught / sizeof *caught };
 
 static struct sigaction before[N_CAUGHT];
+static stack_t stack_before;
 static volatile sig_atomic_t seen;
 static volatile time_t seen_at; /* written once, before `seen` */
 
@@ -27,18 +30,37 @@ static void note(int number)
     seen = number;
 }
 
+/* This thread alone is interrupted, on a stack of its own: oneDNN's products point the stack pointer at memory from malloc while
+ * they run, and a handler there would write over what lies below it. */
+static void set_threads(int how, const sigset_t *set)
+{
+    static char own[1 << 16];
+    const stack_t stack = {.ss_sp = own, .ss_size = sizeof own};
+    if (how == SIG_BLOCK) sigaltstack(&stack, &stack_before);
+    else sigaltstack(&stack_before, NULL);
+#pragma omp parallel
+    if (omp_get_thread_num() > 0) pthread_sigmask(how, set, NULL);
+}
+
 void dlrm_signals_catch(void)
 {
-    struct sigaction a = {.sa_handler = note, .sa_flags = SA_RESTART};
+    struct sigaction a = {.sa_handler = note, .sa_flags = SA_RESTART | SA_ONSTACK};
     sigemptyset(&a.sa_mask);
     for (int i = 0; i < N_CAUGHT; i++) sigaddset(&a.sa_mask, caught[i]);
+    set_threads(SIG_BLOCK, &a.sa_mask);
     seen = 0;
     for (int i = 0; i < N_CAUGHT; i++) sigaction(caught[i], &a, &before[i]);
 }
 
 void dlrm_signals_release(void)
 {
-    for (int i = 0; i < N_CAUGHT; i++) sigaction(caught[i], &before[i], NULL);
+    sigset_t set;
+    sigemptyset(&set);
+    for (int i = 0; i < N_CAUGHT; i++) {
+        sigaction(caught[i], &before[i], NULL);
+        sigaddset(&set, caught[i]);
+    }
+    set_threads(SIG_UNBLOCK, &set);
 }
 
 int dlrm_signals_seen(void)

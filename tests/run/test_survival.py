@@ -161,6 +161,16 @@ class Signals(SurvivalTest):
         self.succeed(2, *ARGS, "train.steps=3", "eval.max_samples=96", *long)
         self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "eval")], [2])
 
+    def test_in_a_matrix_product(self):
+        """Some run on a stack of their own making, in memory from malloc: a handler must not write below it."""
+        for _ in range(4):
+            job = self.start(1, FOREVER, "train.deterministic=false", "train.batch_size=1024", "model.bottom_mlp=[256, 8]", "model.top_mlp=[256, 1]",
+                             "log.every_steps=1")
+            os.kill(self.trains(job, 1, 2)[0], signal.SIGUSR1)
+            self.ended(job, signal.SIGUSR1)
+            shutil.rmtree(self.path("ckpt"))
+            os.remove(self.path("run.jsonl"))
+
     def test_second_signal(self):
         """Leaves at once, in the middle of a long step; the launcher's own SIGTERM does so, too: older checkpoints are good."""
         slow = ["train.batch_size=100000", "model.bottom_mlp=[128, 8]", "model.top_mlp=[128, 1]", "data.synthetic.batches=1", FOREVER]
