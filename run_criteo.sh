@@ -59,9 +59,9 @@ fi
 # --- children: a signal to this script ends the one that runs; a training saves a checkpoint first --------------------------
 child='' ask=TERM
 forward() {
-    # shellcheck disable=SC2064 # of the child that runs now; a second signal does not wait for it
-    trap "kill -TERM $child" TERM INT
     if [ -n "$child" ]; then
+        # shellcheck disable=SC2064 # of the child that runs now; a second signal does not wait for it
+        trap "kill -TERM $child" TERM INT
         kill "-$ask" "$child" 2>/dev/null || true
         while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
     fi

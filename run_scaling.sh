@@ -3,7 +3,7 @@
 #   ./run_scaling.sh CONFIG --ranks "1 2 4 8" [--weak] [key=value ...]
 # --weak: train.batch_size is multiplied by the number of ranks (else the global batch stays the same).
 # Logs go to scaling/ranks_N.jsonl, the table to scaling/scaling.csv ($OUT overrides the folder). $MPIRUN is the launcher
-# ("mpirun" with more slots than cores allowed; under Slurm say MPIRUN="srun --mpi=pmix"), $TRAINER the program
+# ("mpirun" with more slots than cores allowed, ranks that wait giving way; under Slurm say MPIRUN="srun --mpi=pmix"), $TRAINER the program
 # (build/src/dlrm-train). docs/scaling.md has the recipe for several nodes.
 set -eu
 usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -26,7 +26,7 @@ out=${OUT:-scaling}
 [ -x "$trainer" ] || { echo "run_scaling.sh: $trainer is not there; build it, or set TRAINER" >&2; exit 2; }
 if [ -z "${MPIRUN:-}" ]; then
     MPIRUN="mpirun --bind-to none"
-    export OMPI_MCA_rmaps_base_oversubscribe=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
     [ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 python=${PYTHON:-python3}
@@ -40,8 +40,8 @@ fi
 # A signal ends the run at hand, which saves a checkpoint where it has a checkpoint.path, and the sweep.
 child=
 stop() {
-    trap 'kill -TERM "$child"' TERM INT
     if [ -n "$child" ]; then
+        trap 'kill -TERM "$child"' TERM INT # a second one does not wait
         kill -USR1 "$child" 2>/dev/null || true
         while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
     fi

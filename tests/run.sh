@@ -29,8 +29,6 @@ done
 setup test
 [ $setup_only = no ] || exit 0
 mpi_environment
-# Tests have more ranks than the machine has cores: ranks that wait give their core to those that work.
-export OMPI_MCA_mpi_yield_when_idle=1
 export UBSAN_OPTIONS=print_stacktrace=1 OPENBLAS_NUM_THREADS=1
 
 logs=() failed_builds=0

@@ -137,6 +137,8 @@ mpi_environment() {
     # More ranks than cores are fine, and threads of a rank are not tied to one core.
     export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
     export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+    # Ranks that wait give their core to those that work. (Open MPI does so by itself only where it knows how many cores there are.)
+    export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
     # Without ssh the launcher can still start ranks on this machine.
     have ssh || have rsh || export OMPI_MCA_plm=isolated OMPI_MCA_plm_rsh_agent=false
     reads_other_memory || export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_sm_use_cma=0

@@ -4,16 +4,31 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
+import time
 
 import numpy as np
 
 import criteo_oracle as oracle
 import criteo_run
+import fixture
 import launch
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 ROWS = 24000
+
+
+def kind(log, event):
+    """So far: a last line may be cut."""
+    if not os.path.exists(log):
+        return []
+    with open(log) as f:
+        return [e for e in map(json.loads, filter(lambda line: line.endswith("\n"), f)) if e["event"] == event]
+
+
+def steps(log):
+    return [e["step"] for e in kind(log, "step")]
 
 
 class Rehearsal(criteo_run.CriteoTest):
@@ -82,6 +97,68 @@ class Rehearsal(criteo_run.CriteoTest):
         self.assertIn("the target AUC was not reached", r.stdout)
         self.assertIn("0 s of making them in this run", r.stdout)
         self.assertEqual(os.stat(out + "/data/train/label.bin").st_mtime_ns, before)
+
+    def start(self, *args):
+        env = {k: v for k, v in os.environ.items() if k != "OMPI_MCA_mpi_yield_when_idle"}
+        with open(self.path("said"), "w") as said:
+            script = subprocess.Popen(["./run_criteo.sh", "--rehearsal=%d" % ROWS] + list(args), cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
+                                      stdout=said, stderr=subprocess.STDOUT)
+        self.addCleanup(script.wait)
+        self.addCleanup(script.kill)
+        return script
+
+    def wait_for(self, script, there):
+        deadline = time.monotonic() + launch.PATIENCE
+        while not there():
+            self.assertIsNone(script.poll(), self.said())
+            self.assertLess(time.monotonic(), deadline, self.said())
+            time.sleep(0.02)
+
+    def said(self):
+        with open(self.path("said")) as f:
+            return f.read()
+
+    def ends(self, script, code):
+        self.assertEqual(script.wait(timeout=launch.PATIENCE), code, self.said())
+        self.assertIn("stopped; the same command goes on from where it was", self.said())
+
+    def test_signals(self):
+        """While data are made they end the stage, which is done anew; in a training they have it save, and the same command goes on;
+        a second one does not wait for that."""
+        log, checkpoints = self.path("criteo_run/rehearsal/run.jsonl"), self.path("criteo_run/rehearsal/checkpoints")
+        args = ["train.batch_size=256", "train.epochs=100000", "eval.every_epoch=false", "eval.every_steps=0", "eval.target_auc=null", "log.every_steps=1"]
+        script = self.start(*args)
+        self.wait_for(script, lambda: os.path.exists(self.path("criteo_run/rehearsal/days")) or
+                      os.path.exists(self.path("criteo_run/rehearsal/days.partial")))
+        script.terminate()
+        self.ends(script, 143)
+        last = 0
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+            script = self.start(*args)
+            self.wait_for(script, lambda: max(steps(log), default=0) > last + 2)
+            for pid in fixture.rank_processes(script.pid).values():
+                with open("/proc/%d/environ" % pid, "rb") as f:
+                    self.assertIn(b"\0OMPI_MCA_mpi_yield_when_idle=1\0", f.read())
+            script.send_signal(number)
+            self.ends(script, code)
+            self.assertEqual(kind(log, "end")[-1]["why"], "ended by SIGUSR1")
+            self.assertEqual(os.listdir(checkpoints).count("step_%09d" % steps(log)[-1]), 1, self.said())
+            self.assertEqual([e["checkpoint"] for e in kind(log, "resume")], ["criteo_run/rehearsal/checkpoints/step_%09d" % last] if last else [])
+            last = steps(log)[-1]
+        script = self.start(*args, "train.batch_size=23000", "model.top_mlp=[2048, 2048, 1]", "checkpoint.resume=never")  # steps of seconds
+        self.wait_for(script, lambda: [e["batch_size"] for e in kind(log, "start")] == [23000])
+        ranks = fixture.rank_processes(script.pid)
+        self.assertGreater(len(ranks), 0)
+        for _ in range(2):
+            script.terminate()
+            time.sleep(0.1)
+        self.ends(script, 143)
+        deadline = time.monotonic() + launch.PATIENCE
+        while [rank for rank, pid in ranks.items() if os.path.exists("/proc/%d" % pid)] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertLess(time.monotonic(), deadline, "a rank is still there")
+        self.assertEqual((steps(log), kind(log, "end")), ([], []))
+        self.assertIn("step_%09d" % last, os.listdir(checkpoints))
 
     def test_arguments(self):
         for args, message in ((["--rehearsal=100"], "expected a multiple of 48"), (["--rehearsal", "/tmp"], "a rehearsal generates its data")):
