@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Step times of the trainer on GPUs: MLPerf DLRM v1 and DLRM-DCNv2, Merlin's Tiny and Small models.
+"""Step times of the trainer on GPUs: MLPerf DLRM v1 and DLRM-DCNv2, Merlin's Tiny, Small and Medium models.
 
-  bench_gpu.py TRAINER [--gpus 1,2] [--only TEXT,TEXT] [--steps N] [--json FILE] [--override KEY=VALUE ...]
+  bench_gpu.py TRAINER [--section NAME] [--gpus 1,2] [--only TEXT,TEXT] [--steps N] [--json FILE] [--override KEY=VALUE ...]
 
-Every run has two windows of N steps; the figures are the second's, when the generator has made its batches and everything is
-warm: median and 95th percentile of the step, samples/s, and for each phase its time on rank 0's compute queue and what it achieves:
-products in TFLOP/s, tables and interaction in TB/s, the exchange in GB/s a direction over the time that it is waited for. Bytes are
+Sections (tests/gpu_workloads.py): times, which is what runs where nothing is said; large (more tables than the device has room for);
+placements (strategies, copied tables). Every run has two windows of N steps; the figures are the second's, when the generator has made its
+batches and everything is warm: median and 95th percentile of the step, samples/s, and for each phase its time on rank 0's compute queue
+and what it achieves: products in TFLOP/s, tables and interaction in TB/s, the exchange in GB/s a direction over the time that it is waited
+for. Bytes are
 those that have to move: ids and sorting are not counted, different rows of a batch once. The floor is the larger of arithmetic at
 790 TFLOP/s (bf16; TF32 400, fp32 67) and table bytes, without counting a row once, at 4.3 TB/s, over the number of GPUs.
 
@@ -21,38 +23,10 @@ import tempfile
 import numpy as np
 
 import gpu_runs as runs
+from gpu_workloads import SECTIONS, numbers_of_gpus
 
 RATES = {"bf16": 790e12, "fp16": 790e12, "tf32": 400e12, "fp32": 67e12}  # FLOP/s of an H200, as reached
 COPY = 4.3e12  # bytes/s
-
-# asked: ms of a step by number of GPUs; gpus: other numbers to measure (1 where nothing is said); per_gpu: samples a GPU, in place of
-# the batch of all; wait: asked share of a step, at most; files: read, not made up; beside: the workload that this one is compared with;
-# budget: share of the tables' elements that the GPU has room for, of tables cut to most_rows, with as many batches as steps, so that what
-# is in the cache was not brought in for the same batch before.
-PUBLISHED = 8192 / 2.75e3  # ms of a step at 2.75 M samples/s a GPU
-WORKLOADS = [
-    dict(name="mlperf bf16 alpha 0", model=runs.mlperf, precision="bf16", alpha=0, asked={1: 3.4, 2: 2.1}),
-    dict(name="mlperf bf16", model=runs.mlperf, precision="bf16", asked={1: 3.4, 2: 2.1}),
-    dict(name="mlperf bf16 deterministic", model=runs.mlperf, precision="bf16", deterministic=True, beside="mlperf bf16", gpus=[1, 2]),
-    dict(name="mlperf bf16 files", model=runs.mlperf, precision="bf16", files=True, asked={1: 3.4}, wait=0.02),
-    dict(name="mlperf tf32", model=runs.mlperf, precision="tf32", asked={1: 7.0}),
-    dict(name="mlperf fp32", model=runs.mlperf, precision="fp32"),
-    dict(name="mlperf bf16 4M rows", model=runs.mlperf, precision="bf16", most_rows=4000000, new_batches=True),
-    dict(name="mlperf bf16 4M rows 10 %", model=runs.mlperf, precision="bf16", most_rows=4000000, new_batches=True, budget=0.1,
-         beside="mlperf bf16 4M rows"),
-    dict(name="mlperf bf16 4M rows 10 % uncached", model=runs.mlperf, precision="bf16", most_rows=4000000, new_batches=True, budget=0.1,
-         cache=False, beside="mlperf bf16 4M rows 10 %"),
-    dict(name="tiny bf16", model=runs.tiny, precision="bf16", asked={1: 1.6, 2: 1.2}),
-    dict(name="tiny bf16 deterministic", model=runs.tiny, precision="bf16", deterministic=True, beside="tiny bf16"),
-    dict(name="small bf16", model=runs.small, precision="bf16", asked={1: 7.0, 2: 4.5}),
-    dict(name="dcnv2 rowwise bf16 alpha 0", model=runs.dcnv2_rowwise, precision="bf16", alpha=0, per_gpu=8192, gpus=[1, 2, 4, 8]),
-    dict(name="dcnv2 bf16 alpha 0", model=runs.dcnv2, precision="bf16", alpha=0, per_gpu=8192, asked=dict.fromkeys((2, 4, 8), PUBLISHED)),
-    dict(name="dcnv2 bf16", model=runs.dcnv2, precision="bf16", per_gpu=8192, asked=dict.fromkeys((2, 4, 8), PUBLISHED)),
-]
-
-
-def numbers_of_gpus(work):
-    return set(work.get("asked", {})) | set(work.get("gpus", [])) or {1}
 
 
 def make_files(args, config, alpha, folder):
@@ -76,44 +50,58 @@ def make_files(args, config, alpha, folder):
     return folder
 
 
+def batches_listing(config, alpha, share):
+    """So many batches list rows of this share of the tables' elements, and what they do list of it."""
+    batch, all_elements, n = config["train"]["batch_size"], runs.elements_of(config), 8
+    while runs.elements_of(config, n * batch, alpha) < share * all_elements and n < 1000:
+        n += n // 8
+    return n, runs.elements_of(config, n * batch, alpha) / all_elements
+
+
 def configure(args, work, gpus, folder):
-    config, alpha = work["model"](min(args.rows or 1 << 40, work.get("most_rows", 1 << 40))), work.get("alpha", 1.05)
-    config["device"] = args.device
+    """The config, alpha, and a line on it or None."""
+    config, alpha, said = work["model"](min(args.rows or 1 << 40, work.get("most_rows", 1 << 40))), work.get("alpha", 1.05), None
+    config["device"] = work.get("device", args.device)
     batch = work["per_gpu"] * gpus if "per_gpu" in work else 65536
-    config["train"] = {"batch_size": args.batch or batch, "steps": 2 * args.steps, "deterministic": work.get("deterministic", False),
-                       "precision": work["precision"] if args.device == "cuda" else "fp32"}
+    steps, batches = min(args.steps, work.get("steps", args.steps)), work.get("batches", args.batches)
+    config["train"] = {"batch_size": args.batch or batch, "deterministic": work.get("deterministic", False),
+                       "precision": work["precision"] if config["device"] == "cuda" else "fp32"}
+    config["parallel"] = dict(work.get("parallel", {}))
+    if "listed" in work:
+        steps, share = batches_listing(config, alpha, work["listed"])
+        batches = steps
+        said = "%d batches list rows of %.1f %% of the tables" % (batches, 100 * share)
     if "budget" in work:
-        elements = sum(t["rows"] * t.get("dim", config["model"]["embedding_dim"]) for t in config["model"]["tables"])
-        config["parallel"] = {"strategy": "memory_balanced", "device_embedding_elements": int(work["budget"] * elements / gpus),
-                              "host_cache": work.get("cache", True)}
+        config["parallel"].update({"strategy": "memory_balanced", "host_cache": work.get("cache", True),
+                                   "device_embedding_elements": int(work["budget"] * runs.elements_of(config) / gpus)})
+        room = "the GPU has room for %.1f %%" % (100 * work["budget"])
+        said = "%s, %s" % (said, room) if said else room
+    config["train"]["steps"] = 2 * steps
     config["eval"] = {"every_epoch": False}
-    config["log"] = {"every_steps": args.steps, "progress": False}
+    config["log"] = {"every_steps": steps, "progress": False}
     if work.get("files"):
         config["data"] = {"format": "split_binary", "path": make_files(args, config, alpha, os.path.join(folder, "data"))}
     else:
-        config["data"]["synthetic"].update({"alpha": alpha, "batches": 2 * args.steps if work.get("new_batches") else args.batches})
-    return config, alpha
+        config["data"]["synthetic"].update({"alpha": alpha, "batches": batches})
+    return config, alpha, said
 
 
 def costs(config, alpha, gpus):
     """What one GPU does in a step, by phase: (FLOP or bytes, the unit of a tera of them a second); and the floor in s."""
     model, B, precision = config["model"], config["train"]["batch_size"], config["train"]["precision"]
-    act, state = (2 if precision in ("bf16", "fp16") else 4), config["optimizer"]["embedding"]["name"] == "adagrad"
-    inputs = runs.inputs_of(config)
-    pooled, rows = sum(dim for _, dim, _ in inputs), sum(h * dim for _, dim, h in inputs)
-    different = 0.0
-    for t in model["tables"]:
-        hotness = t.get("hotness", 1)
-        draws = B * (sum(hotness) if isinstance(hotness, list) else hotness)
-        different += t.get("count", 1) * t.get("dim", model["embedding_dim"]) * runs.distinct_rows(t["rows"], alpha, draws)
+    act, state = (2 if precision in ("bf16", "fp16") else 4), {"adagrad": 1, "adam": 2}.get(config["optimizer"]["embedding"]["name"], 0)
+    inputs, different = runs.inputs_of(config), runs.elements_of(config, B, alpha)
+    rows = sum(h * dim for _, dim, h in inputs)
+    pooled = rows if model["tables"][0].get("combiner") == "none" else sum(dim for _, dim, _ in inputs)
     bottom, vectors = model["bottom_mlp"], len(inputs) + 1
     width = bottom[-1] if bottom else model["dense_features"]
     all_vectors = pooled + width
-    x = width + vectors * (vectors - 1) // 2 if model["interaction"] == "dot" else all_vectors
+    windows = -(-pooled // model.get("pool_stride", 1))
+    x = {"dot": width + vectors * (vectors - 1) // 2, "pool": width + windows}.get(model["interaction"], all_vectors)
     layers = list(zip([model["dense_features"]] + bottom, bottom)) + list(zip([x] + model["top_mlp"], model["top_mlp"]))
     flop = 6.0 * sum(i * o for i, o in layers) - (2.0 * layers[0][0] * layers[0][1] if bottom else 0)
     cross = 12.0 * model["cross"]["layers"] * model["cross"]["rank"] * x if model["interaction"] == "dcn" else 0
-    moved = B * act * (3 * all_vectors + 2 * x if model["interaction"] == "dot" else 4 * x)
+    moved = B * act * {"dot": 3 * all_vectors + 2 * x, "pool": 2 * all_vectors + 2 * x}.get(model["interaction"], 4 * x)
     floor = max(B * (flop + cross) / RATES[precision], B * rows * 4 * (3 + 2 * state) / COPY)
     did = {"mlp": (B * flop, "TFLOP/s"), "lookup": (B * (rows * 4 + pooled * act), "TB/s"),
            "update": (B * rows * act + different * 8 * (1 + state), "TB/s"),
@@ -136,7 +124,7 @@ def measure(args, work, gpus, medians):
     """Runs one workload and prints its lines; the figures for --json."""
     memory = "/dev/shm" if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 2 << 30 else None
     with tempfile.TemporaryDirectory(prefix="dlrm_bench_", dir=memory if work.get("files") else None) as folder:
-        config, alpha = configure(args, work, gpus, folder)
+        config, alpha, said = configure(args, work, gpus, folder)
         events = runs.finish(runs.start(args.trainer, config, folder, gpus, args.override), 300)
     step, end = runs.of_kind(events, "step")[-1], runs.of_kind(events, "end")[0]
     did, floor = costs(config, alpha, gpus)
@@ -150,9 +138,13 @@ def measure(args, work, gpus, medians):
     if step.get("cache_hit_rate"):
         verdicts.append("%.1f %% of the rows were in the cache" % (100 * step["cache_hit_rate"]))
     beside = medians.get((work.get("beside"), gpus))
-    if beside:
+    if beside and work["beside"] != work["name"]:
         verdicts.append("%.2f times %s" % (ms / beside, work["beside"]))
+        if "times" in work:
+            verdicts.append("asked %g times: %s" % (work["times"], "reached" if ms >= work["times"] * beside else "MISSED"))
     print("  ".join([line] + verdicts))
+    if said:
+        print("    " + said)
     print(phase_line(step, did, end["per_rank"][0]["sent_bytes_per_step"]), flush=True)
     medians[(work["name"], gpus)] = ms
     return {"name": work["name"], "gpus": gpus, "ms": ms, "p95": step["step_ms_p95"], "batch": batch, "verdicts": verdicts}
@@ -161,6 +153,7 @@ def measure(args, work, gpus, medians):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("trainer")
+    p.add_argument("--section", choices=sorted(SECTIONS), default="times")
     p.add_argument("--gpus", default="1")
     p.add_argument("--only", default="", help="workloads whose name begins with one of these texts")
     p.add_argument("--steps", type=int, default=100, help="of a window")
@@ -175,7 +168,7 @@ def main():
     args.trainer = os.path.abspath(args.trainer)
     results, failed, medians = [], 0, {}
     for gpus in [int(x) for x in args.gpus.split(",")]:
-        for work in WORKLOADS:
+        for work in SECTIONS[args.section]:
             wanted = any(work["name"].startswith(text) for text in args.only.split(","))
             if not wanted or gpus not in numbers_of_gpus(work):
                 continue

@@ -21,6 +21,8 @@ TINY = ([(1, [1, 10], 10000, 8), (1, [1, 10], 1000000, 16), (1, [1, 10], 2500000
          (10, [1], 1000, 8), (4, [1], 10000, 8), (2, [1], 100000, 16), (19, [1], 1000000, 16)], [256, 128])
 SMALL = ([(5, [1, 30], 10000, 16), (3, [1, 30], 4000000, 32), (1, [1, 30], 50000000, 32), (1, [1], 50000000, 32), (30, [1], 10, 16),
           (30, [1], 1000, 16), (5, [1], 10000, 16), (5, [1], 100000, 32), (27, [1], 4000000, 32)], [512, 256, 128])
+MEDIUM = ([(20, [1, 50], 100000, 64), (5, [1, 50], 10000000, 64), (1, [1, 50], 100000000, 128), (1, [1], 100000000, 128), (80, [1], 10, 32),
+           (60, [1], 1000, 32), (80, [1], 100000, 64), (24, [1], 200000, 64), (40, [1], 10000000, 64)], [1024, 512, 256, 128])
 
 
 def mlperf(most_rows=None):
@@ -61,6 +63,33 @@ def tiny(most_rows=None):
 
 def small(most_rows=None):
     return merlin(SMALL, most_rows)
+
+
+def medium_rowwise(most_rows=None):
+    """With the pooling of its 311 tables, 206 GiB; rowwise Adagrad's state is next to nothing."""
+    config = merlin(MEDIUM, most_rows)
+    config["model"].update({"dense_features": 25, "interaction": "pool", "pool_stride": 7})
+    config["optimizer"]["embedding"] = dict(config["optimizer"]["dense"], name="rowwise_adagrad")
+    return config
+
+
+def hugectr_plugin(most_rows=None):
+    """The model of the benchmark of HugeCTR's plugin: 100 slots of 10 ids, whose vectors lie side by side."""
+    adam = {"name": "adam", "learning_rate": 0.001, "epsilon": 1e-7}
+    return {"model": {"dense_features": 0, "embedding_dim": 4, "bottom_mlp": [], "interaction": "cat", "top_mlp": 6 * [1024] + [1],
+                      "tables": [{"count": 100, "rows": min(8192, most_rows or 8192), "hotness": 10, "combiner": "none"}]},
+            "optimizer": {"dense": adam, "embedding": adam}, "data": {"format": "synthetic", "synthetic": {"labels": "random"}}}
+
+
+def elements_of(config, draws=None, alpha=0.0):
+    """Elements of the tables, or of the different rows of so many samples."""
+    total = 0.0
+    for t in config["model"]["tables"]:
+        hotness = t.get("hotness", 1)
+        ids = sum(hotness) if isinstance(hotness, list) else hotness
+        rows = t["rows"] if draws is None else distinct_rows(t["rows"], alpha, draws * ids)
+        total += t.get("count", 1) * t.get("dim", config["model"]["embedding_dim"]) * rows
+    return total
 
 
 def inputs_of(config):

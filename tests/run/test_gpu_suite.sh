@@ -16,6 +16,10 @@ program bench_gpu --rows 300 --batch 32 --file-rows 500 --steps 3 --only "mlperf
 grep -q "^4 workloads, 0 failed" "$folder/out" || fail "bench_gpu did not run four workloads"
 grep -Eq "mlp [0-9.]+ ms \([0-9.]+ %\) [0-9.e-]+ TFLOP/s, interaction .* TB/s" "$folder/out" || fail "bench_gpu does not tell what was achieved"
 grep -q '"name": "tiny bf16"' "$folder/times.json" || fail "bench_gpu left no figures"
+program bench_gpu --rows 1000 --batch 32 --only "host tiny" || fail "bench_gpu on tables in host memory"
+grep -q "batches list rows of 2[0-9.]* % of the tables, the GPU has room for 10.0 %" "$folder/out" || fail "bench_gpu does not say what batches list"
+program bench_gpu --rows 300 --batch 32 --steps 2 --section large || fail "bench_gpu --section large"
+program bench_gpu --rows 300 --batch 32 --steps 2 --section placements --only "medium,hugectr,tiny data" || fail "bench_gpu --section placements"
 if program bench_gpu --rows 300 --batch 32 --steps 3 --only tiny --override no.such=1; then fail "bench_gpu does not see that a run fails"; fi
 program gpu_bits --rows 300 --batch 33 --steps 2 --gpus 1,2 || fail "gpu_bits"
 grep -q "^tiny fp32: 4 comparisons" "$folder/out" || fail "gpu_bits compared too little"
@@ -48,7 +52,8 @@ if suite sanitize; then fail "a part that failed is a success"; fi
 head -n 1 "$folder/out" | grep -q ", only sanitize$" || fail "the header of a part"
 tail -n 1 "$folder/out" | grep -Eqx "[0-9]+ passed, 4 failed" || fail "failed parts are not counted"
 GPUS=4
-suite golden times || fail "the suite on two GPUs"
+suite golden times placements || fail "the suite on two GPUs"
+grep -q -- "bench_gpu.* --section placements --gpus 1,2" "$folder/out" || fail "placements are not on one GPU and two"
 grep -q -- "a_dot_sgd --ranks 1,2 " "$folder/out" || fail "golden cases do not use both GPUs"
 GPUS=0
 if suite; then fail "no GPU is a success"; fi
