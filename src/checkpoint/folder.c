@@ -19,7 +19,6 @@
 
 #define STEP "step_%09lld"
 #define GONE ".gone"
-static const double LOCK_WAIT_S = 10;
 
 void dlrm_checkpoint_name(int64_t step, bool part, char out[DLRM_CHECKPOINT_NAME_BYTES])
 {
@@ -104,11 +103,12 @@ dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes,
     return st;
 }
 
-dlrm_status dlrm_checkpoints_lock(const char *path, int *lock)
+dlrm_status dlrm_checkpoints_lock(const char *path, double seconds, int *lock, bool *taken)
 {
     char file[PATH_MAX];
     const double start = dlrm_now();
     *lock = -1;
+    *taken = true;
     TRY(join(path, ".lock", file));
     int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", file, strerror(errno));
@@ -117,9 +117,10 @@ dlrm_status dlrm_checkpoints_lock(const char *path, int *lock)
             close(fd);
             return DLRM_OK;
         }
-        if (dlrm_now() - start > LOCK_WAIT_S) {
+        if (dlrm_now() - start > seconds) {
             close(fd);
-            return FAIL(DLRM_E_INPUT, "%s: another run writes its checkpoints there; end it, or name another checkpoint.path", path);
+            *taken = false;
+            return DLRM_OK;
         }
         nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
     }

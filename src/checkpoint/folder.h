@@ -22,8 +22,9 @@ typedef struct dlrm_checkpoint_entry {
 dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes, dlrm_checkpoint_entry **list, int *n) DLRM_MUST_USE;
 
 /* Takes the folder, which is there, for this process, until the lock is closed: a second run there would undo the
- * first one's work. Waits a little for a run that is about to end. Where the file system has no locks: *lock = -1. */
-dlrm_status dlrm_checkpoints_lock(const char *path, int *lock) DLRM_MUST_USE;
+ * first one's work. Waits so many seconds for a run that is about to end; *taken: it did. Where the file system has no locks:
+ * *lock = -1. */
+dlrm_status dlrm_checkpoints_lock(const char *path, double seconds, int *lock, bool *taken) DLRM_MUST_USE;
 /* Removes what killed runs left; their names, joined, for one line ("": none). */
 dlrm_status dlrm_checkpoints_clean(const char *path, char *removed, size_t bytes) DLRM_MUST_USE;
 

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 
 enum { MESSAGE_BYTES = 1 << 30, TAG = 7, BACKGROUND_TAG = 8 };
+#define START_TIMEOUT "DLRM_START_TIMEOUT_S"
 
 /* An all-to-all of blocks. */
 typedef struct blocks {
@@ -44,6 +45,7 @@ struct dlrm_comm_impl {
     pthread_cond_t stop_signal;
     bool stop;
     double timeout_s;
+    const char *timeout_name;
     _Atomic(const char *) running; /* the collective, or NULL */
     _Atomic double since;
     int rank;
@@ -77,7 +79,7 @@ void dlrm_comm_last_words(dlrm_comm *c, const char *why)
     enum { LAUNCHER_ENDS_OTHERS_S = 10 };
     char text[600];
     snprintf(text, sizeof text, "dlrm-train: rank %d: %s", c->impl->rank, why);
-    if (!atomic_exchange(c->impl->spoken, true)) dlrm_error_line(text);
+    if (!c->impl->spoken || !atomic_exchange(c->impl->spoken, true)) dlrm_error_line(text);
     else sleep(LAUNCHER_ENDS_OTHERS_S);
 }
 
@@ -85,6 +87,7 @@ static void *watch(void *arg)
 {
     dlrm_comm *c = arg;
     struct dlrm_comm_impl *m = c->impl;
+    double awake = dlrm_now();
     pthread_mutex_lock(&m->lock);
     while (!m->stop) {
         struct timespec until;
@@ -94,12 +97,14 @@ static void *watch(void *arg)
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&m->stop_signal, &m->lock, &until);
         const char *what = m->running;
+        if (dlrm_now() - awake > 1) m->since = dlrm_now(); /* this rank stood still itself, maybe the whole job */
+        awake = dlrm_now();
         /* Ranks that wait for the same silent rank notice together: hosts speak in turn, with time for the launcher to end
          * the job after the first. */
         double turn = m->rank < 30 ? m->rank : 30;
         if (what && dlrm_now() - m->since > m->timeout_s + turn) {
             char why[200];
-            snprintf(why, sizeof why, "%s has waited longer than parallel.timeout_s (%g s); another rank has stopped or died", what,
+            snprintf(why, sizeof why, "%s has waited longer than %s (%g s); another rank has stopped or died", what, m->timeout_name,
                      m->timeout_s);
             dlrm_comm_last_words(c, why);
             _exit(DLRM_E_RUNTIME);
@@ -109,21 +114,32 @@ static void *watch(void *arg)
     return NULL;
 }
 
+static const char *const launchers[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                           {"PMI_SIZE", "PMI_RANK"},
+                                           {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+
+/* The launcher's number of this process, before MPI knows it. */
+static int launcher_rank(void)
+{
+    for (int i = 0; i < 3; i++) {
+        const char *size = getenv(launchers[i][0]), *number = getenv(launchers[i][1]);
+        if (size && number && atoi(size) > 1) return atoi(number);
+    }
+    return 0;
+}
+
 /* A launcher that started several processes which MPI does not see as one job. *rank becomes the launcher's number of this
  * process, so that only its first one speaks. */
 static dlrm_status check_launcher(int ranks, int *rank)
 {
-    static const char *const names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                           {"PMI_SIZE", "PMI_RANK"},
-                                           {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
     for (int i = 0; i < 3 && ranks == 1; i++) {
-        const char *v = getenv(names[i][0]), *number = getenv(names[i][1]);
+        const char *v = getenv(launchers[i][0]);
         if (v && atoi(v) > 1) {
-            *rank = number ? atoi(number) : 0;
+            *rank = launcher_rank();
             return FAIL(DLRM_E_USAGE,
                         "the launcher started %s processes (%s) but MPI sees one: each would train alone. Start with the "
                         "mpirun of the MPI that dlrm-train was built with",
-                        v, names[i][0]);
+                        v, launchers[i][0]);
         }
     }
     return DLRM_OK;
@@ -143,34 +159,69 @@ static void share_host_memory(struct dlrm_comm_impl *m)
     check(MPI_Barrier(m->host), "MPI_Barrier");
 }
 
+/* How long ranks are waited for before the config says it. */
+static dlrm_status start_timeout(double *seconds)
+{
+    const char *text = getenv(START_TIMEOUT);
+    char *end;
+    *seconds = 300;
+    if (!text) return DLRM_OK;
+    const double v = strtod(text, &end);
+    if (!*text || *end || !(v >= 0.001 && v <= 1e9))
+        return FAIL(DLRM_E_USAGE, START_TIMEOUT ": found \"%s\", expected a number of seconds from 0.001 to 1e+09", text);
+    *seconds = v;
+    return DLRM_OK;
+}
+
+static dlrm_status start_watchdog(dlrm_comm *c)
+{
+    struct dlrm_comm_impl *m = c->impl;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->stop_signal, NULL);
+    if (pthread_create(&m->thread, NULL, watch, c) != 0) return FAIL(DLRM_E_RUNTIME, "cannot start the watchdog thread");
+    m->thread_runs = true;
+    return DLRM_OK;
+}
+
+static void stop_watchdog(struct dlrm_comm_impl *m)
+{
+    if (!m->thread_runs) return;
+    pthread_mutex_lock(&m->lock);
+    m->stop = true;
+    pthread_cond_signal(&m->stop_signal);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    m->thread_runs = false;
+}
+
 dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out)
 {
     int level;
     *out = (dlrm_comm){0};
-    if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS || level < MPI_THREAD_FUNNELED)
-        return FAIL(DLRM_E_RUNTIME, "MPI_Init_thread failed (thread level %d)", level);
     TRY(dlrm_alloc(1, sizeof *out->impl, "communicator", &out->impl));
     struct dlrm_comm_impl *m = out->impl;
+    const dlrm_status st = start_timeout(&m->timeout_s);
+    m->timeout_name = START_TIMEOUT;
+    m->rank = launcher_rank();
+    TRY(start_watchdog(out));
+    enter(out, "the start of MPI");
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS || level < MPI_THREAD_FUNNELED)
+        return FAIL(DLRM_E_RUNTIME, "MPI_Init_thread failed (thread level %d)", level);
     check(MPI_Comm_dup(MPI_COMM_WORLD, &m->comm), "MPI_Comm_dup");
     check(MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     check(MPI_Comm_split_type(m->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &m->host), "MPI_Comm_split_type");
     share_host_memory(m);
     MPI_Comm_rank(m->comm, &out->rank);
     MPI_Comm_size(m->comm, &out->ranks);
+    leave(out);
     m->rank = out->rank;
-    m->timeout_s = 300;
     m->pulse = MPI_REQUEST_NULL;
     dlrm_log_init(out->rank);
+    TRY(st);
     TRY(check_launcher(out->ranks, &out->rank));
     TRY(dlrm_alloc(4 * out->ranks, sizeof *m->requests, "communicator", &m->requests));
     TRY(dlrm_alloc(out->ranks, sizeof *m->counts, "communicator", &m->counts));
     TRY(dlrm_alloc(out->ranks, sizeof *m->at, "communicator", &m->at));
-    pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->stop_signal, NULL);
-    if (out->ranks > 1) {
-        if (pthread_create(&m->thread, NULL, watch, out) != 0) return FAIL(DLRM_E_RUNTIME, "cannot start the watchdog thread");
-        m->thread_runs = true;
-    }
     return DLRM_OK;
 }
 
@@ -178,29 +229,31 @@ void dlrm_comm_set_timeout(dlrm_comm *c, double seconds)
 {
     pthread_mutex_lock(&c->impl->lock);
     c->impl->timeout_s = seconds;
+    c->impl->timeout_name = "parallel.timeout_s";
     pthread_mutex_unlock(&c->impl->lock);
 }
 
 void dlrm_comm_close(dlrm_comm *c)
 {
     struct dlrm_comm_impl *m = c->impl;
-    if (m) {
-        if (m->thread_runs) {
-            pthread_mutex_lock(&m->lock);
-            m->stop = true;
-            pthread_cond_signal(&m->stop_signal);
-            pthread_mutex_unlock(&m->lock);
-            pthread_join(m->thread, NULL);
-        }
-        dlrm_free(&m->requests);
-        dlrm_free(&m->counts);
-        dlrm_free(&m->at);
+    int started;
+    MPI_Initialized(&started);
+    if (started && m) {
+        enter(c, "the end of MPI");
+        pthread_mutex_lock(&m->lock);
+        m->spoken = NULL;
+        pthread_mutex_unlock(&m->lock);
         MPI_Win_free(&m->host_memory);
         MPI_Comm_free(&m->host);
         MPI_Comm_free(&m->comm);
-        dlrm_free(&c->impl);
     }
-    MPI_Finalize();
+    if (started) MPI_Finalize();
+    if (!m) return;
+    stop_watchdog(m);
+    dlrm_free(&m->requests);
+    dlrm_free(&m->counts);
+    dlrm_free(&m->at);
+    dlrm_free(&c->impl);
 }
 
 dlrm_status dlrm_comm_agree(dlrm_comm *c, dlrm_status mine)

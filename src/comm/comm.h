@@ -1,6 +1,7 @@
 /* Collectives on host memory over MPI. Every function is collective over all ranks unless said otherwise. A failing MPI
  * call ends the job (nothing sensible can follow). Counts are 64-bit; calls that exceed MPI's int are cut up. While a
- * collective runs, a watchdog thread counts: beyond `timeout_s` it prints which one, on which rank, and ends the job. */
+ * collective runs, or MPI starts or ends, a watchdog thread counts: beyond a timeout it prints which one, on which rank, and ends
+ * the job. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,8 +14,8 @@ typedef struct dlrm_comm {
     int64_t bytes_sent; /* by this rank to other ranks in exchanges and reductions (not control messages) */
 } dlrm_comm;
 
-/* Starts MPI. DLRM_E_USAGE: the launcher announces several ranks (OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS)
- * but MPI sees one. */
+/* Starts MPI. The timeout is $DLRM_START_TIMEOUT_S, or 300 s, until it is set. DLRM_E_USAGE: that is no number; or the launcher
+ * announces several ranks (OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS) but MPI sees one. */
 dlrm_status dlrm_comm_open(int *argc, char ***argv, dlrm_comm *out) DLRM_MUST_USE;
 void dlrm_comm_set_timeout(dlrm_comm *c, double seconds);
 void dlrm_comm_close(dlrm_comm *c);

@@ -145,10 +145,9 @@ static void choose_inputs(dlrm_session *s)
     }
 }
 
-static dlrm_status open_own(dlrm_session *s, const char *config, int n_overrides, char *const *overrides)
+static dlrm_status open_own(dlrm_session *s)
 {
-    dlrm_config *cfg = &s->cfg;
-    TRY(dlrm_config_load(config, n_overrides, overrides, cfg));
+    const dlrm_config *cfg = &s->cfg;
     if (cfg->train.deterministic && cfg->train.deterministic_chunks < s->comm->ranks)
         return dlrm_config_fail(cfg, "train.deterministic_chunks", "is %lld, expected at least the number of ranks, %d",
                                 (long long)cfg->train.deterministic_chunks, s->comm->ranks);
@@ -198,10 +197,22 @@ static dlrm_status find_start(dlrm_session *s)
     return DLRM_OK;
 }
 
-/* A killed run's ranks may outlive their launcher and save once more: this waits for their end. */
-static dlrm_status lock_checkpoints(dlrm_session *s)
+typedef struct locking {
+    dlrm_session *s;
+    double since;
+} locking;
+
+/* For dlrm_comm_work: rank 0 takes the folder. A killed run's ranks may outlive their launcher and save once more: their end is
+ * waited for. */
+static dlrm_status lock_some(void *ctx, bool *done)
 {
-    return s->cfg.checkpoint.path && s->comm->rank == 0 ? dlrm_checkpoints_lock(s->cfg.checkpoint.path, &s->lock) : DLRM_OK;
+    enum { LONGEST_S = 10 };
+    locking *l = ctx;
+    const char *path = l->s->cfg.checkpoint.path;
+    *done = !path || l->s->comm->rank != 0;
+    if (!*done) TRY(dlrm_checkpoints_lock(path, DLRM_WORK_S, &l->s->lock, done));
+    if (*done || dlrm_now() - l->since < LONGEST_S) return DLRM_OK;
+    return FAIL(DLRM_E_INPUT, "%s: another run writes its checkpoints there; end it, or name another checkpoint.path", path);
 }
 
 /* Of a key that names a folder to write into. */
@@ -232,10 +243,13 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
     *s = (dlrm_session){.comm = comm, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
     s->threads = choose_threads(comm);
     omp_set_num_threads(s->threads); /* of parallel loops outside of the backend */
-    TRY(dlrm_comm_agree(comm, open_own(s, config, n_overrides, overrides)));
+    const dlrm_status st = dlrm_config_load(config, n_overrides, overrides, &s->cfg);
+    if (st == DLRM_OK) dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
+    TRY(dlrm_comm_agree(comm, st));
+    TRY(dlrm_comm_agree(comm, open_own(s)));
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, make_folders(s)));
-    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, lock_checkpoints(s)));
-    dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s); /* rank 0 may have waited for the lock longer than that */
+    locking l = {.s = s, .since = dlrm_now()};
+    if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_work(comm, lock_some, &l));
     TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, s->weights_only, &s->from));
     TRY(dlrm_comm_agree(comm, find_weights(s)));
     TRY(dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device)));

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Runs that something happens to: a rank killed or stopped, bad rows that one rank alone reads, a loss that is no number, files
-that cannot be written. The job ends as a whole, with one message and the right exit code."""
+that cannot be written. The job ends as a whole, with one message and the right exit code.
+
+  test_faults.py TRAINER STOP_AT.so"""
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import fixture
@@ -72,6 +75,64 @@ class Disturbed(fixture.RunTest):
         self.one_message(err, r"timeout_s")
         self.one_message(err, r"^dlrm-train: rank 0: an? [a-z -]+ has waited longer than parallel\.timeout_s \(3 s\); another rank has "
                               r"stopped or died$|^dlrm-train: rank 0: the step's pulse has waited")
+
+
+    def test_stopped_job(self):
+        """All ranks at once, as by Ctrl-Z or a scheduler, for longer than the timeout: it goes on."""
+        job, ranks = self.start("parallel.timeout_s=4")
+        for pid in ranks.values():
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(8)
+        before = self.file_bytes("run.jsonl").count(b"\n")
+        for pid in ranks.values():
+            os.kill(pid, signal.SIGCONT)
+        deadline = time.monotonic() + launch.PATIENCE
+        while self.file_bytes("run.jsonl").count(b"\n") < before + 5:
+            self.assertIsNone(job.poll(), self.file_bytes("err"))
+            self.assertLess(time.monotonic(), deadline, "no training")
+            time.sleep(0.05)
+
+
+class StoppedEarlyOrLate(fixture.RunTest):
+    """One of three ranks stands still outside of the training."""
+    stop_at = None
+
+    def stopped(self, rank, at, pattern, *args, **more):
+        if fixture.SANITIZED:
+            self.skipTest("a preloaded library")
+        self.write("config.yaml", fixture.SYNTHETIC)
+        env = dict(os.environ, OMP_NUM_THREADS="1", STOP_AT=at, STOP_RANK=str(rank), STOP_SIGNAL="STOP", **launch.AT_ONCE, **more)
+        start = time.monotonic()
+        job = subprocess.Popen(["mpirun", "-n", "3", "env", "LD_PRELOAD=" + self.stop_at, self.trainer, "config.yaml", "train.steps=5"] + list(args),
+                               cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+        self.addCleanup(job.kill)
+        _, err = job.communicate(timeout=launch.PATIENCE)
+        self.assertNotEqual(job.returncode, 0)
+        self.one_message(err, pattern)
+        self.assertEqual(rank_processes(job.pid), {})
+        return time.monotonic() - start
+
+    def test_before_mpi(self):
+        self.stopped(1, "MPI_Init_thread", r"^dlrm-train: rank 0: the start of MPI has waited longer than DLRM_START_TIMEOUT_S \(4 s\)",
+                     DLRM_START_TIMEOUT_S="4")
+
+    def test_before_the_config_is_read(self):
+        """The others have read it, and know its timeout."""
+        took = self.stopped(1, "config.yaml", r"^dlrm-train: rank 0: an agreement has waited longer than parallel\.timeout_s \(3 s\)",
+                            "parallel.timeout_s=3")
+        self.assertLess(took, 200)  # not the 300 s that hold before
+
+    def test_at_the_end(self):
+        self.stopped(2, "MPI_Finalize", r"^dlrm-train: rank 0: the end of MPI has waited longer than parallel\.timeout_s \(3 s\)", "parallel.timeout_s=3")
+
+    def test_bad_setting(self):
+        self.write("config.yaml", fixture.SYNTHETIC)
+        for text in ("", "soon", "0", "nan", "1e10"):
+            with self.subTest(text):
+                done = subprocess.run([self.trainer, "config.yaml"], cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                      env=dict(os.environ, DLRM_START_TIMEOUT_S=text))
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.one_message(done.stderr, r'^dlrm-train: DLRM_START_TIMEOUT_S: found "%s", expected a number of seconds from 0\.001 to 1e\+09$' % text)
 
 
 class BadRows(fixture.RunTest):
@@ -200,4 +261,5 @@ class Unwritable(fixture.RunTest):
 
 
 if __name__ == "__main__":
+    StoppedEarlyOrLate.stop_at = os.path.abspath(sys.argv.pop(2))
     fixture.main()
