@@ -6,7 +6,9 @@
 #include "cuda/cache.cuh"
 #include "cuda/embedding.cuh"
 
-enum { CACHE_THREADS = 256, WARPS = CACHE_THREADS / 32 };
+/* Rows move at the speed of the link, which a few multiprocessors keep busy; on all they would hold up the step's products, whose blocks
+ * need a multiprocessor to themselves. */
+enum { CACHE_THREADS = 256, MOVE_THREADS = 1024, MOVE_BLOCKS = 16, WRITE_BACK_BLOCKS = 132 };
 
 /* *n += 1 for each lane that wants; what it was, counting those before. The whole warp calls. */
 __device__ static inline int32_t take_places(int32_t *n, bool want, int lane)
@@ -91,23 +93,22 @@ __global__ void __launch_bounds__(CACHE_THREADS) victims_kernel(const dlrm_cuda_
     }
 }
 
-/* One warp a row that is missing. Per row: one row with its state to the host's memory, and one from there. */
-__global__ void __launch_bounds__(CACHE_THREADS)
-    give_kernel(const dlrm_cuda_shard s, const dlrm_cuda_pool p, int element, int32_t number)
+/* `lanes` lanes a row that is missing. Per row: one row with its state to the host's memory, and one from there. */
+__global__ void __launch_bounds__(MOVE_THREADS)
+    give_kernel(const dlrm_cuda_shard s, const dlrm_cuda_pool p, int element, int lanes, int32_t number)
 {
-    const int lane = threadIdx.x % 32;
-    const int64_t step = gridDim.x * (int64_t)WARPS;
-    for (int64_t i = blockIdx.x * (int64_t)WARPS + threadIdx.x / 32; i < p.counts->missing; i += step)
-        cache_give(p, s.tables, p.victims[i], p.missing[i], element, number, lane, 32);
+    const int64_t step = gridDim.x * (int64_t)(MOVE_THREADS / lanes);
+    for (int64_t i = (blockIdx.x * (int64_t)MOVE_THREADS + threadIdx.x) / lanes; i < p.counts->missing; i += step)
+        cache_give(p, s.tables, p.victims[i], p.missing[i], element, number, threadIdx.x % lanes, lanes);
 }
 
-__global__ void __launch_bounds__(CACHE_THREADS) write_back_kernel(const dlrm_cuda_shard s, const dlrm_cuda_pool p, int element)
+__global__ void __launch_bounds__(MOVE_THREADS) write_back_kernel(const dlrm_cuda_shard s, const dlrm_cuda_pool p, int element, int lanes)
 {
-    const int lane = threadIdx.x % 32;
-    const int64_t step = gridDim.x * (int64_t)WARPS;
-    for (int64_t i = blockIdx.x * (int64_t)WARPS + threadIdx.x / 32; i < p.slots; i += step) {
+    const int64_t step = gridDim.x * (int64_t)(MOVE_THREADS / lanes);
+    for (int64_t i = (blockIdx.x * (int64_t)MOVE_THREADS + threadIdx.x) / lanes; i < p.slots; i += step) {
         const int64_t place = p.place[i];
-        if (place >= 0) cache_move(p, s.tables[place_table(place)], (int32_t)i, place_row(place), element, true, lane, 32);
+        if (place >= 0)
+            cache_move(p, s.tables[place_table(place)], (int32_t)i, place_row(place), element, true, threadIdx.x % lanes, lanes);
     }
 }
 
@@ -134,7 +135,8 @@ cudaError_t dlrm_cuda_cache_fetch(const dlrm_cuda_shard *s, int64_t B, const dlr
         TRY_CUDA(cudaGetLastError());
         victims_kernel<<<blocks_for(p.slots, CACHE_THREADS, 1024), CACHE_THREADS, 0, stream>>>(p, number);
         TRY_CUDA(cudaGetLastError());
-        give_kernel<<<blocks_for(n, WARPS, 2048), CACHE_THREADS, 0, stream>>>(*s, p, element, number);
+        const int lanes = cache_lanes((int64_t)p.dim * element);
+        give_kernel<<<blocks_for(n, MOVE_THREADS / lanes, MOVE_BLOCKS), MOVE_THREADS, 0, stream>>>(*s, p, element, lanes, number);
         TRY_CUDA(cudaGetLastError());
     }
     return cudaSuccess;
@@ -143,6 +145,8 @@ cudaError_t dlrm_cuda_cache_fetch(const dlrm_cuda_shard *s, int64_t B, const dlr
 cudaError_t dlrm_cuda_cache_write_back(const dlrm_cuda_shard *s, const dlrm_cuda_pool *pool, cudaStream_t stream)
 {
     if (pool->slots == 0) return cudaSuccess;
-    write_back_kernel<<<blocks_for(pool->slots, WARPS, 2048), CACHE_THREADS, 0, stream>>>(*s, *pool, (int)dlrm_dtype_bytes(s->dtype));
+    const int element = (int)dlrm_dtype_bytes(s->dtype), lanes = cache_lanes((int64_t)pool->dim * element);
+    const unsigned blocks = blocks_for(pool->slots, MOVE_THREADS / lanes, WRITE_BACK_BLOCKS);
+    write_back_kernel<<<blocks, MOVE_THREADS, 0, stream>>>(*s, *pool, element, lanes);
     return cudaGetLastError();
 }

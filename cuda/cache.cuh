@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/kernels.h"
 
-enum { CACHE_HALVE = 16 /* batches after which how often a slot was listed is halved */, CACHE_MOST = 255 };
+enum { CACHE_HALVE = 128 /* batches after which how often a slot was listed is halved */, CACHE_MOST = 255 };
 
 __host__ __device__ static inline int64_t cache_place(int table, int64_t row)
 {
@@ -59,6 +59,15 @@ __host__ __device__ static inline void cache_copy(void *to, const void *from, in
         for (int64_t i = lane; i < bytes / 2; i += lanes) ((int16_t *)to)[i] = ((const int16_t *)from)[i];
 }
 
+/* Lanes that share a row of so many bytes: a power of two, at most a warp. */
+__host__ __device__ static inline int cache_lanes(int64_t bytes)
+{
+    const int64_t words = bytes / (bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2);
+    int lanes = 1;
+    while (lanes < 32 && lanes < words) lanes *= 2;
+    return lanes;
+}
+
 /* A slot's row, with its state, to (or from) its place in the table's home. */
 __host__ __device__ static inline void cache_move(const dlrm_cuda_pool &p, const dlrm_cuda_table &t, int32_t slot, int64_t row, int element,
                                                   bool home, int lane, int lanes)
@@ -72,7 +81,7 @@ __host__ __device__ static inline void cache_move(const dlrm_cuda_pool &p, const
     }
 }
 
-/* Gives slot `slot` to the row at `place`. Several lanes call; the first does the books. */
+/* Gives slot `slot` to the row at `place`. `lanes` neighbouring lanes of a warp call; the first does the books. */
 __host__ __device__ static inline void cache_give(const dlrm_cuda_pool &p, const dlrm_cuda_table *tables, int32_t slot, int64_t place,
                                                   int element, int32_t number, int lane, int lanes)
 {
@@ -80,7 +89,8 @@ __host__ __device__ static inline void cache_give(const dlrm_cuda_pool &p, const
     if (before >= 0) cache_move(p, tables[place_table(before)], slot, place_row(before), element, true, lane, lanes);
     cache_move(p, tables[place_table(place)], slot, place_row(place), element, false, lane, lanes);
 #ifdef __CUDA_ARCH__
-    __syncwarp(); /* all have read `before` */
+    const unsigned all = lanes == 32 ? ~0u : ((1u << lanes) - 1) << threadIdx.x % 32 / lanes * lanes;
+    __syncwarp(all); /* all have read `before` */
 #endif
     if (lane > 0) return;
     if (before >= 0) tables[place_table(before)].slot[place_row(before)] = -1;

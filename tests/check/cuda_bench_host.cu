@@ -1,20 +1,28 @@
 /* Rows of tables in the host's memory: what the link and the page tables let through, and the kernels that use them. */
 #include <sys/mman.h>
+#include <time.h>
 
 #include "cuda/cache.cuh"
 #include "cuda_bench.cuh"
 
-enum { THREADS = 256, TABLES = 8, DIM = 128, IDS = 65536 };
+enum { MOVE_THREADS = 1024, TABLES = 8, DIM = 128, IDS = 65536 };
+
+static double seconds(void)
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 /* --- random rows --- */
 
 enum move { READ, WRITE, SWAP };
 
 /* `lanes` lanes a row of lanes * 16 bytes. */
-__global__ void __launch_bounds__(THREADS) move_kernel(int4 *home, int4 *here, const uint32_t *rows, int n, int lanes, move how)
+__global__ void __launch_bounds__(MOVE_THREADS) move_kernel(int4 *home, int4 *here, const uint32_t *rows, int n, int lanes, move how)
 {
     const int lane = threadIdx.x % lanes;
-    for (int i = (blockIdx.x * THREADS + threadIdx.x) / lanes; i < n; i += gridDim.x * THREADS / lanes) {
+    for (int i = (blockIdx.x * MOVE_THREADS + threadIdx.x) / lanes; i < n; i += gridDim.x * MOVE_THREADS / lanes) {
         int4 *there = home + (int64_t)rows[i] * lanes + lane, *mine = here + (int64_t)i * lanes + lane;
         const int4 x = how == READ ? int4() : *mine;
         if (how != WRITE) *mine = *there;
@@ -36,12 +44,15 @@ static void time_moves(const char *memory, char *home, size_t bytes)
             std::vector<uint32_t> rows(200000);
             for (uint32_t &row : rows) row = (uint32_t)r.below((int64_t)(span / 16) / lanes);
             device_rows.make(rows);
-            for (move how : {READ, WRITE, SWAP}) {
+            for (int k = 0; k < 3 * (span == bytes ? 4 : 1); k++) {
+                const move how = (move)(k % 3);
+                const int blocks = 256 >> k / 3 * 2;
                 const double ms = time_of([&](int) {
-                    move_kernel<<<1024, THREADS>>>((int4 *)home, here.p, device_rows.p, (int)rows.size(), lanes, how);
+                    move_kernel<<<blocks, MOVE_THREADS>>>((int4 *)home, here.p, device_rows.p, (int)rows.size(), lanes, how);
                     MUST(cudaGetLastError());
                 });
-                snprintf(what, sizeof what, "%s, %.2f GiB: random rows of %d bytes %s", memory, (double)span / (1 << 30), lanes * 16, names[how]);
+                snprintf(what, sizeof what, "%s, %.2f GiB: random rows of %d bytes %s, %d blocks", memory, (double)span / (1 << 30),
+                         lanes * 16, names[how], blocks);
                 printf("%-70s %8.4f ms %7.2f GB/s a way %7.1f M rows/s\n", what, ms, (double)rows.size() * lanes * 16 / ms / 1e6,
                        (double)rows.size() / ms / 1e3);
             }
@@ -147,7 +158,8 @@ static void time_kernels(char *home, size_t bytes, bool cached, random_source &r
     double listed = 0;
     if (cached) {
         const double ms = time_of([&](int) { listed = h.next_ids(1.05, r); }, [&](int) { h.fetch(); });
-        printf("%-70s %8.4f ms %7.1f M rows/s a way, %d of %.0f rows\n", "cache: fetch, alpha 1.05", ms, h.missed() / ms / 1e3, h.missed(), listed);
+        printf("%-70s %8.4f ms %7.1f M rows/s a way, %d of %.0f rows\n", "cache: fetch, alpha 1.05", ms, h.missed() / ms / 1e3, h.missed(),
+               listed);
     } else {
         listed = h.next_ids(1.05, r);
     }
@@ -166,7 +178,10 @@ void time_host_memory(double gib)
     const size_t bytes = (size_t)(gib * 512) << 21;
     random_source r;
     void *home;
+    double start = seconds();
     MUST(cudaHostAlloc(&home, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
+    memset(home, 0, bytes);
+    printf("page-locked: %.1f s for %.1f GiB\n", seconds() - start, gib);
     time_moves("page-locked", (char *)home, bytes);
     time_kernels((char *)home, bytes, true, r);
     time_kernels((char *)home, bytes, false, r);
@@ -177,8 +192,10 @@ void time_host_memory(double gib)
         printf("no huge pages\n");
         return;
     }
+    start = seconds();
     memset(huge, 0, bytes);
     MUST(cudaHostRegister(huge, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+    printf("huge pages, then locked: %.1f s for %.1f GiB\n", seconds() - start, gib);
     time_moves("huge pages, then locked", huge, bytes);
     time_kernels(huge, bytes, false, r);
     MUST(cudaHostUnregister(huge));
