@@ -5,14 +5,16 @@
 
 #include "base/log.h"
 #include "train/evaluate.h"
+#include "train/plan.h"
 #include "train/trainer.h"
 #include "train/work.h"
 
-typedef enum mode { TRAIN, CHECK, EVAL, PREDICT } mode;
+typedef enum mode { TRAIN, CHECK, PLAN, EVAL, PREDICT } mode;
 
 typedef struct command {
     mode mode;
-    const char *config, *predict_to;
+    const char *config, *predict_to, *cluster;
+    int ranks; /* to plan for */
     int n_overrides;
     char **overrides; /* [argc] */
 } command;
@@ -21,6 +23,8 @@ static void usage(FILE *out)
 {
     fputs("usage: mpirun -n RANKS dlrm-train CONFIG.yaml [key.path=value ...]       train\n"
           "       dlrm-train CONFIG.yaml --check                                   validate config and data; show model, placement, work\n"
+          "       dlrm-train CONFIG.yaml --plan RANKS [--cluster MACHINE.yaml]     placement, memory, traffic and predicted step time on so many\n"
+          "                                                                        ranks; needs neither them nor GPUs\n"
           "       mpirun -n RANKS dlrm-train CONFIG.yaml --eval                    evaluate a checkpoint, or checkpoint.init_from\n"
           "       mpirun -n RANKS dlrm-train CONFIG.yaml --predict OUT.npy         one probability per row of the test split, or of its\n"
           "                                                                        first eval.max_samples\n"
@@ -59,8 +63,19 @@ static dlrm_status check_said(void)
 
 static dlrm_status set_mode(command *c, mode m, const char *option)
 {
-    if (c->mode != TRAIN) return FAIL(DLRM_E_USAGE, "%s: only one of --check, --eval and --predict can be given", option);
+    if (c->mode != TRAIN) return FAIL(DLRM_E_USAGE, "%s: only one of --check, --plan, --eval and --predict can be given", option);
     c->mode = m;
+    return DLRM_OK;
+}
+
+static dlrm_status parse_ranks(command *c, const char *text)
+{
+    char *end;
+    const long n = text ? strtol(text, &end, 10) : 0;
+    if (!text || !*text || *end || n < 1 || n > DLRM_MOST_PLANNED)
+        return FAIL(DLRM_E_USAGE, "--plan: found %s%s%s, expected a number of ranks from 1 to %d after it", text ? "\"" : "", text ? text : "nothing",
+                    text ? "\"" : "", DLRM_MOST_PLANNED);
+    c->ranks = (int)n;
     return DLRM_OK;
 }
 
@@ -71,6 +86,12 @@ static dlrm_status parse(int argc, char **argv, command *c)
             TRY(set_mode(c, CHECK, argv[i]));
         } else if (strcmp(argv[i], "--eval") == 0) {
             TRY(set_mode(c, EVAL, argv[i]));
+        } else if (strcmp(argv[i], "--plan") == 0) {
+            TRY(set_mode(c, PLAN, argv[i]));
+            TRY(parse_ranks(c, argv[++i])); /* argv ends with NULL */
+        } else if (strcmp(argv[i], "--cluster") == 0) {
+            if (i + 1 == argc) return FAIL(DLRM_E_USAGE, "--cluster: expected a file name after it");
+            c->cluster = argv[++i];
         } else if (strcmp(argv[i], "--predict") == 0) {
             TRY(set_mode(c, PREDICT, argv[i]));
             if (i + 1 == argc) return FAIL(DLRM_E_USAGE, "--predict: expected a file name after it");
@@ -87,6 +108,7 @@ static dlrm_status parse(int argc, char **argv, command *c)
             c->config = argv[i];
         }
     }
+    if (c->cluster && c->mode != PLAN) return FAIL(DLRM_E_USAGE, "--cluster: only --plan takes it");
     return c->config ? DLRM_OK : FAIL(DLRM_E_USAGE, "no config file; see dlrm-train --help");
 }
 
@@ -99,12 +121,28 @@ static dlrm_status need_test_and_weights(const dlrm_session *s, const char *opti
     return DLRM_OK;
 }
 
+static dlrm_status plan(const command *c, dlrm_comm *comm)
+{
+    dlrm_machine machine = {0};
+    dlrm_session s;
+    if (comm->ranks > 1)
+        return FAIL(DLRM_E_USAGE, "--plan: found %d ranks, expected one process: it is arithmetic for the number of ranks after it", comm->ranks);
+    if (c->cluster) TRY(dlrm_machine_load(c->cluster, &machine));
+    dlrm_status st = dlrm_session_open_plan(c->config, c->n_overrides, c->overrides, comm, c->ranks, &machine, &s);
+    if (st == DLRM_OK) st = dlrm_plan_print(&s);
+    if (st == DLRM_OK) st = check_said();
+    dlrm_session_close(&s);
+    return st;
+}
+
 /* *code: the exit code of a run that ended without an error. */
 static dlrm_status run(const command *c, dlrm_comm *comm, int *code)
 {
     const dlrm_purpose purpose = c->mode == CHECK ? DLRM_TO_CHECK : c->mode == TRAIN ? DLRM_TO_TRAIN : DLRM_TO_SCORE;
     dlrm_session s;
     dlrm_status st;
+    *code = 0;
+    if (c->mode == PLAN) return plan(c, comm);
     TRY_TO(done, st, dlrm_session_open(c->config, c->n_overrides, c->overrides, comm, purpose, &s));
     if (c->mode == CHECK) {
         TRY_TO(done, st, dlrm_work_print(&s));

@@ -46,6 +46,13 @@ dlrm_status dlrm_config_load(const char *path, int n_overrides, char *const *ove
     return finish(n_overrides, overrides, out);
 }
 
+dlrm_status dlrm_config_load_plan(const char *path, int n_overrides, char *const *overrides, dlrm_config *out)
+{
+    *out = (dlrm_config){.for_plan = true};
+    TRY(dlrm_yaml_load(path, MAX_BYTES, &out->doc));
+    return finish(n_overrides, overrides, out);
+}
+
 dlrm_status dlrm_config_parse(const char *name, const char *text, size_t bytes, int n_overrides, char *const *overrides,
                               dlrm_config *out)
 {

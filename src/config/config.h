@@ -76,6 +76,7 @@ typedef struct dlrm_feature_entry {
 typedef struct dlrm_config {
     const char *path; /* of the file */
     dlrm_yaml_doc doc;
+    bool for_plan; /* values stand for another machine and build */
     dlrm_device device;
     struct {
         int64_t dense_features, embedding_dim; /* or DLRM_FROM_DATASET, DLRM_DIM_AUTO */
@@ -149,6 +150,8 @@ typedef struct dlrm_config {
  * `FILE:LINE:COLUMN: key.path: …`, the value found, what was expected; an unknown key names the nearest valid one.
  * After an error *out is {0}. */
 dlrm_status dlrm_config_load(const char *path, int n_overrides, char *const *overrides, dlrm_config *out) DLRM_MUST_USE;
+/* For a plan: also takes what only a build with CUDA could compute with. */
+dlrm_status dlrm_config_load_plan(const char *path, int n_overrides, char *const *overrides, dlrm_config *out) DLRM_MUST_USE;
 /* The same from text; `name` stands for the file. */
 dlrm_status dlrm_config_parse(const char *name, const char *text, size_t bytes, int n_overrides, char *const *overrides,
                               dlrm_config *out) DLRM_MUST_USE;

@@ -132,12 +132,12 @@ static dlrm_yaml default_node(const dlrm_key *key)
     return (dlrm_yaml){.kind = DLRM_YAML_SCALAR, .file = "default", .text = (char *)key->def};
 }
 
-/* Work that this build lacks: the default stands for doing without, and so do a text's own words. */
-static dlrm_status check_built(const dlrm_key *key, const dlrm_yaml *node, const char *path, const void *value,
+/* Work that this build lacks: the default stands for doing without, and so do a text's own words. A plan is for any build. */
+static dlrm_status check_built(const dlrm_config *cfg, const dlrm_key *key, const dlrm_yaml *node, const char *path, const void *value,
                                const dlrm_key_name *which)
 {
     const char *missing = which ? which->missing : key->missing;
-    if (!missing) return DLRM_OK;
+    if (!missing || (which && cfg->for_plan)) return DLRM_OK;
     if (!which) {
         union {
             int64_t i;
@@ -261,7 +261,7 @@ static dlrm_status read_key(dlrm_config *cfg, const dlrm_key *key, const dlrm_ya
         return read_features(cfg, key, node, path);
     default:
         if (!read_scalar(key, node, out, &which)) return fail_value(key, node, path);
-        return check_built(key, node, path, out, which);
+        return check_built(cfg, key, node, path, out, which);
     }
 }
 

@@ -80,7 +80,7 @@ static void grow_pools(plan *p)
 static dlrm_status choose(plan *p)
 {
     dlrm_host_tables *h = p->to;
-    const int64_t budget = p->args->budget, stays = p->args->cached ? budget / 2 : budget;
+    const int64_t budget = p->args->budget, stays = dlrm_host_tables_stay(p->args);
     int moved = 0;
     if (h->device_elements <= budget) return DLRM_OK;
     while (moved < p->n && h->device_elements > stays) move(p, p->order[moved++]);

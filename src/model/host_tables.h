@@ -21,6 +21,12 @@ typedef struct dlrm_host_tables {
     int64_t device_elements, cache_elements, home_elements; /* of weights; device: without the cache */
 } dlrm_host_tables;
 
+/* Elements that stay on the device at most, beside a cache. */
+static inline int64_t dlrm_host_tables_stay(const dlrm_host_tables_args *args)
+{
+    return args->cached ? args->budget / 2 : args->budget;
+}
+
 /* DLRM_E_INPUT, without the key's name: a budget too small, with the least that would do. */
 dlrm_status dlrm_host_tables_plan(const dlrm_model_spec *spec, const dlrm_placement *place, int rank, const dlrm_host_tables_args *args,
                                   dlrm_host_tables *out) DLRM_MUST_USE;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "model/host_tables.h"
 #include "model/placement_cost.h"
 
 typedef struct item {
@@ -11,6 +12,12 @@ typedef struct item {
     int64_t elements;
     int slice;
 } item;
+
+/* What ranks hold while slices are dealt out by cost. */
+typedef struct room {
+    int64_t *held; /* [ranks] bytes of own slices */
+    int64_t most;  /* bytes of a rank's, beside replicated tables */
+} room;
 
 static int larger_first(const void *a, const void *b)
 {
@@ -20,25 +27,41 @@ static int larger_first(const void *a, const void *b)
     return x->slice - y->slice;
 }
 
-/* The rank that has least to do, of those that hold at most so many elements; if none does, the one that holds least. */
-static int least_loaded(const dlrm_placement *p, int64_t most)
+/* What the rank holds more with this slice: what there is for a whole row it may have already. */
+static int64_t added_bytes(const dlrm_model_spec *spec, const dlrm_placement_work *w, const dlrm_placement *p, int slice, int rank)
+{
+    const dlrm_slice *s = &p->slices[slice];
+    bool more = false;
+    for (int k = p->first_slice[s->table]; k < p->first_slice[s->table + 1] && !more; k++) more = p->slices[k].owner == rank;
+    return dlrm_slice_bytes(spec, w, s, more);
+}
+
+/* The rank that has least to do, of those that have room for the slice; if none has, the one that would hold least. Without bounds:
+ * the one that has least to do, or that holds least elements. */
+static int least_loaded(const dlrm_model_spec *spec, const dlrm_placement_work *w, const dlrm_placement *p, const room *m, int slice)
 {
     int best = 0;
-    for (int r = 1; r < p->ranks; r++) {
-        const bool room = p->elements[r] <= most, best_has = p->elements[best] <= most;
+    int64_t best_holds = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        const int64_t holds = m->most < INT64_MAX ? m->held[r] + added_bytes(spec, w, p, slice, r) : 0;
+        const bool fits = holds <= m->most, best_fits = best_holds <= m->most;
         const bool less = p->seconds[r] < p->seconds[best] || (p->seconds[r] == p->seconds[best] && p->elements[r] < p->elements[best]);
-        if (room != best_has ? room : room ? less : p->elements[r] < p->elements[best]) best = r;
+        if (r > 0 && !(fits != best_fits ? fits : fits ? less : holds < best_holds)) continue;
+        best = r;
+        best_holds = holds;
     }
     return best;
 }
 
-/* Of a rank's own slices, that memory has room for beside the replicated ones. */
-static int64_t most_elements(const dlrm_placement_args *args, const dlrm_placement *p)
+/* Of a rank's own slices, that memory has room for beside the replicated ones: the host's beside what stays on a device, or all there is. */
+static int64_t most_bytes(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_placement *p)
 {
-    int64_t replicated = 0;
+    int64_t replicated = 0, device = 0;
+    if (args->memory == 0) return INT64_MAX;
     for (int k = 0; k < p->n_slices; k++)
-        if (p->slices[k].owner == DLRM_EVERY_RANK) replicated += dlrm_slice_elements(&p->slices[k]);
-    return args->memory == 0 ? INT64_MAX / 2 : args->memory / (args->work.table_bytes + 4 * args->work.states) - replicated;
+        if (p->slices[k].owner == DLRM_EVERY_RANK) replicated += dlrm_slice_bytes(spec, &args->work, &p->slices[k], false);
+    if (args->host) device = dlrm_host_tables_stay(args->host) * (args->work.table_bytes + 4LL * args->work.states);
+    return args->memory + device - replicated;
 }
 
 /* --- slices --- */
@@ -172,31 +195,43 @@ static void merge(const dlrm_model_spec *spec, dlrm_placement *p)
     p->n_slices = n;
 }
 
-/* The slices that have no owner yet. */
-static dlrm_status deal_out(const dlrm_placement_args *args, const dlrm_table_load *loads, dlrm_placement *p)
+/* The slices that have no owner yet, in this order. */
+static void deal_in_order(const dlrm_model_spec *spec, const dlrm_placement_args *args, const item *order, int n, room *m, dlrm_placement *p)
 {
-    const bool by_cost = args->strategy == DLRM_STRATEGY_AUTO;
-    item *order;
-    int n = 0;
     const int ranks = p->ranks;
-    const int64_t most = by_cost ? most_elements(args, p) : INT64_MAX / 2;
-    TRY(dlrm_alloc(p->n_slices, sizeof *order, "placement", &order));
-    for (int k = 0; k < p->n_slices; k++)
-        if (p->slices[k].owner == NOBODY)
-            order[n++] = (item){by_cost ? dlrm_slice_seconds(args, loads, ranks, &p->slices[k]) : 0, dlrm_slice_elements(&p->slices[k]), k};
-    if (args->strategy != DLRM_BASIC) qsort(order, (size_t)n, sizeof *order, larger_first);
     for (int i = 0; i < n; i++) {
         int r = i % ranks;
-        if (args->strategy == DLRM_MEMORY_OPTIMIZED || by_cost)
-            r = least_loaded(p, most - order[i].elements);
+        if (args->strategy == DLRM_MEMORY_OPTIMIZED || args->strategy == DLRM_STRATEGY_AUTO)
+            r = least_loaded(spec, &args->work, p, m, order[i].slice);
         else if (args->strategy != DLRM_BASIC && i / ranks % 2 == 1)
             r = ranks - 1 - r;
+        if (m->most < INT64_MAX) m->held[r] += added_bytes(spec, &args->work, p, order[i].slice, r);
         p->slices[order[i].slice].owner = r;
         p->elements[r] += order[i].elements;
         p->seconds[r] += order[i].seconds;
     }
+}
+
+static dlrm_status deal_out(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, dlrm_placement *p)
+{
+    const bool by_cost = args->strategy == DLRM_STRATEGY_AUTO;
+    item *order = NULL;
+    room m = {.most = by_cost ? most_bytes(spec, args, p) : INT64_MAX};
+    int n = 0;
+    dlrm_status st;
+    TRY_TO(done, st, dlrm_alloc(p->n_slices, sizeof *order, "placement", &order));
+    TRY_TO(done, st, dlrm_alloc(p->ranks, sizeof *m.held, "placement", &m.held));
+    for (int k = 0; k < p->n_slices; k++)
+        if (p->slices[k].owner == NOBODY)
+            order[n++] = (item){by_cost ? dlrm_slice_seconds(args, loads, p->ranks, &p->slices[k]) : 0, dlrm_slice_elements(&p->slices[k]), k};
+    for (int k = 0; k < p->n_slices; k++) /* slices of rows have owners already */
+        if (p->slices[k].owner >= 0) m.held[p->slices[k].owner] += dlrm_slice_bytes(spec, &args->work, &p->slices[k], false);
+    if (args->strategy != DLRM_BASIC) qsort(order, (size_t)n, sizeof *order, larger_first);
+    deal_in_order(spec, args, order, n, &m, p);
+done:
     dlrm_free(&order);
-    return DLRM_OK;
+    dlrm_free(&m.held);
+    return st;
 }
 
 /* --- parts --- */
@@ -260,7 +295,7 @@ dlrm_status dlrm_placement_deal(const dlrm_model_spec *spec, const dlrm_placemen
     TRY(dlrm_alloc(ranks, sizeof *p->inputs, "placement", &p->inputs));
     TRY(dlrm_alloc(ranks, sizeof *p->seconds, "placement", &p->seconds));
     TRY(cut(spec, args, p));
-    TRY(deal_out(args, loads, p));
+    TRY(deal_out(spec, args, loads, p));
     merge(spec, p);
     count(p);
     return lay_out_parts(spec, args, p);
@@ -272,10 +307,10 @@ dlrm_status dlrm_placement_make(const dlrm_model_spec *spec, const dlrm_placemen
     dlrm_table_load *loads = NULL;
     dlrm_status st;
     *p = (dlrm_placement){.ranks = ranks};
-    TRY_TO(done, st, dlrm_placement_loads(spec, &loads));
+    TRY_TO(done, st, dlrm_placement_loads(spec, &args->work, &loads));
     if (args->strategy == DLRM_STRATEGY_AUTO) TRY_TO(done, st, dlrm_placement_choose(spec, args, loads, ranks, &chosen));
     TRY_TO(done, st, dlrm_placement_deal(spec, &chosen, loads, ranks, p));
-    if (args->work.batch) dlrm_placement_seconds(args, loads, p, p->seconds);
+    if (args->work.batch) st = dlrm_placement_seconds(spec, args, loads, p, p->seconds, NULL);
 done:
     dlrm_free(&loads);
     return st;

@@ -55,10 +55,17 @@ typedef struct dlrm_placement_work {
     int states, row_states;       /* fp32 values of optimizer state: for an element, for a row */
     bool keeps_keys;              /* the memory that bounds tables has to hold vocabularies, too: it is the host's */
     int shared_bytes;             /* what an owner of columns tells each other one of a row that it updates (shared_rows.h); else 0 */
-    /* Of a rank: bytes/s; and seconds that go besides: for each slice, for there being replicated tables, for each id of a table
-     * that is cut by rows, which the host picks its own rows' from. */
-    double memory_rate, network_rate, slice_s, replicated_s, pick_s;
+    /* Of a rank: bytes/s, of its memory and its network, and each way between a device and the host's memory; what memory moves at
+     * least for a row (bytes); and seconds that go besides: for each id (looked up, sorted, updated) and each vector, for each
+     * row or gradient that lies beyond near_bytes of memory, where its place is not next to the last one's. */
+    double memory_rate, network_rate, link_rate;
+    int grain;
+    double id_s, vector_s, far_s;
+    int64_t near_bytes;
+    /* for each slice; for there being replicated tables; for each id of a table that is cut by rows, which the host picks its own rows' from */
+    double slice_s, replicated_s, pick_s;
     double translate_s; /* and for each key, whose row the host looks up, on every rank that holds some of its table */
+    double alpha;       /* of the power law that ids are taken to follow, where rows are cached; 0: uniform */
 } dlrm_placement_work;
 
 typedef struct dlrm_placement_args {
@@ -69,7 +76,9 @@ typedef struct dlrm_placement_args {
     int64_t column_slice;  /* a larger one is cut by columns into the least power of two of slices not above it, at most as
                               many as ranks and columns */
     dlrm_placement_work work; /* for auto */
-    int64_t memory;        /* auto: bytes of tables (with vocabularies) and optimizer state that a rank may hold; 0: no bound */
+    int64_t memory;        /* auto: bytes of tables (with vocabularies) and optimizer state that a rank may hold; with `host`, that it
+                              may hold in the host's memory; 0: no bound */
+    const struct dlrm_host_tables_args *host; /* which tables lie in the host's memory beside a device (host_tables.h); NULL: none */
     bool unpooled;         /* deterministic mode: of tables cut by rows, each id's row travels apart, and the receiver adds them in
                               the order of the bag, as an owner of the whole table would */
     bool exact_rows;       /* those rows may not be rounded as vectors are: they travel as fp32. Vectors have 16 bits */

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "model/host_tables.h"
 #include "model/placement_cost.h"
-#include "model/vocabulary.h"
 
 typedef struct search {
     const dlrm_model_spec *spec;
@@ -15,22 +15,19 @@ typedef struct search {
     int64_t fullest;  /* bytes of the rank that holds most */
     int64_t limit;    /* bytes that a rank should hold at most */
     int64_t *bytes;   /* [ranks] scratch */
+    int64_t *home;    /* [ranks] of a placement, where tables may lie in the host's memory; else NULL */
     int64_t *sizes;   /* [n_tables] elements, rising */
 } search;
 
-/* Of a slice of the model, with the vocabulary that each of a table's owners has. */
-static int64_t slice_bytes(const dlrm_model_spec *spec, const dlrm_placement_work *w, const dlrm_slice *s)
-{
-    const dlrm_table *t = &spec->tables[s->table];
-    return dlrm_slice_bytes(w, s) + (w->keeps_keys && t->capacity > 0 ? dlrm_vocabulary_memory(t, t->capacity) : 0);
-}
-
+/* Of the rank that has most: bytes of its tables, or of those in the host's memory (s->home). */
 static int64_t fullest(const search *s, const dlrm_placement *p)
 {
     int64_t everywhere = 0, most = 0;
-    for (int r = 0; r < s->ranks; r++) s->bytes[r] = 0;
-    for (int k = 0; k < p->n_slices; k++)
-        *(p->slices[k].owner == DLRM_EVERY_RANK ? &everywhere : &s->bytes[p->slices[k].owner]) += slice_bytes(s->spec, &s->best.work, &p->slices[k]);
+    for (int r = 0; r < s->ranks; r++) s->bytes[r] = s->home ? s->home[r] : 0;
+    for (int k = 0; k < p->n_slices && !s->home; k++) {
+        const dlrm_slice *slice = &p->slices[k];
+        *(slice->owner == DLRM_EVERY_RANK ? &everywhere : &s->bytes[slice->owner]) += dlrm_slice_bytes(s->spec, &s->best.work, slice, false);
+    }
     for (int r = 0; r < s->ranks; r++) most = s->bytes[r] > most ? s->bytes[r] : most;
     return most + everywhere;
 }
@@ -48,8 +45,8 @@ static dlrm_status consider(search *s, const dlrm_placement_args *args, double b
     double slowest = 0;
     int64_t most = 0;
     dlrm_status st = dlrm_placement_deal(s->spec, args, s->loads, s->ranks, &p);
+    if (st == DLRM_OK) st = dlrm_placement_seconds(s->spec, args, s->loads, &p, p.seconds, s->home);
     if (st == DLRM_OK) {
-        dlrm_placement_seconds(args, s->loads, &p, p.seconds);
         for (int r = 0; r < s->ranks; r++) slowest = p.seconds[r] > slowest ? p.seconds[r] : slowest;
         most = fullest(s, &p);
     }
@@ -73,6 +70,7 @@ static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
         dlrm_placement p;
         a.strategy = strategies[k];
         st = dlrm_placement_deal(s->spec, &a, s->loads, s->ranks, &p);
+        if (st == DLRM_OK && s->home) st = dlrm_placement_seconds(s->spec, &a, s->loads, &p, p.seconds, s->home);
         const int64_t most = st == DLRM_OK ? (int64_t)(1.1 * (double)fullest(s, &p)) : 0;
         if (most > s->limit) s->limit = most;
         dlrm_placement_clear(&p);
@@ -86,9 +84,10 @@ static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
 enum { TRIED = 24 /* thresholds of each kind */ };
 static const double BETTER = 0.999, WORTHWHILE = 0.95; /* what a way of cutting tables has to bring: the model is no better than that */
 
+/* A budget of the device that does for no placement is told of, with its key's name, by who opens the tables. */
 static bool fits(const search *s)
 {
-    return s->best.memory == 0 || s->fullest <= s->best.memory;
+    return s->best.memory == 0 || s->fullest <= s->best.memory || s->seconds >= DLRM_TOO_SMALL_S;
 }
 
 /* While memory does not do, dealt out by memory, too. */
@@ -161,6 +160,7 @@ static dlrm_status run(const dlrm_model_spec *spec, const dlrm_placement_args *a
     dlrm_status st;
     *s = (search){.spec = spec, .loads = loads, .ranks = ranks, .best = *args, .seconds = -1};
     TRY_TO(done, st, dlrm_alloc(ranks, sizeof *s->bytes, "placement", &s->bytes));
+    if (args->host) TRY_TO(done, st, dlrm_alloc(ranks, sizeof *s->home, "placement", &s->home));
     TRY_TO(done, st, dlrm_alloc(spec->n_tables, sizeof *s->sizes, "placement", &s->sizes));
     for (int t = 0; t < spec->n_tables; t++) s->sizes[t] = spec->tables[t].rows * spec->tables[t].dim;
     qsort(s->sizes, (size_t)spec->n_tables, sizeof *s->sizes, by_size);
@@ -174,6 +174,7 @@ static dlrm_status run(const dlrm_model_spec *spec, const dlrm_placement_args *a
 done:
     dlrm_free(&s->sizes);
     dlrm_free(&s->bytes);
+    dlrm_free(&s->home);
     return st;
 }
 
@@ -184,7 +185,7 @@ static const double GIB = 1 << 30;
 
 static int64_t table_bytes(const dlrm_model_spec *spec, const dlrm_placement_args *args, int t)
 {
-    return slice_bytes(spec, &args->work, &(dlrm_slice){.table = t, .rows = spec->tables[t].rows, .columns = spec->tables[t].dim});
+    return dlrm_slice_bytes(spec, &args->work, &(dlrm_slice){.table = t, .rows = spec->tables[t].rows, .columns = spec->tables[t].dim}, false);
 }
 
 /* "t0 (60000 rows x 16: 0.01 GiB), …" */
@@ -213,7 +214,7 @@ static void largest(const dlrm_model_spec *spec, const dlrm_placement_args *args
 static dlrm_status enough_ranks(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks,
                                 int64_t total, int *enough)
 {
-    const int64_t least = (total + args->memory - 1) / args->memory;
+    const int64_t least = args->host ? 0 : (total + args->memory - 1) / args->memory;
     *enough = 0;
     for (int64_t n = least > ranks ? least : ranks + 1; n <= MOST_RANKS && *enough == 0; n += 1 + n / 16) {
         search s;
@@ -226,17 +227,18 @@ static dlrm_status enough_ranks(const dlrm_model_spec *spec, const dlrm_placemen
 static dlrm_status refuse(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, const search *s)
 {
     char tables[1000], advice[200];
+    const char *where = args->host ? " of the host's memory, beside what stays on the device" : "";
     int64_t total = 0;
     int enough;
     snprintf(advice, sizeof advice, "with these thresholds no number of ranks up to %d would do", MOST_RANKS);
     for (int t = 0; t < spec->n_tables; t++) total += table_bytes(spec, args, t);
     TRY(enough_ranks(spec, args, loads, s->ranks, total, &enough));
     if (enough) snprintf(advice, sizeof advice, "%d ranks with as much memory each would do", enough);
-    if (total / args->memory >= MOST_RANKS)
+    if (!args->host && total / args->memory >= MOST_RANKS)
         snprintf(advice, sizeof advice, "more than %lld ranks with as much memory each are needed", (long long)(total / args->memory));
     largest(spec, args, tables, sizeof tables);
-    return FAIL(DLRM_E_RUNTIME, "no placement of the tables fits %d rank%s of %.2f GiB: one would hold %.2f GiB; tables and optimizer state need "
-                "%.2f GiB in all, the largest %s; %s", s->ranks, s->ranks > 1 ? "s" : "", (double)args->memory / GIB, (double)s->fullest / GIB,
+    return FAIL(DLRM_E_RUNTIME, "no placement of the tables fits %d rank%s of %.2f GiB%s: one would hold %.2f GiB; tables and optimizer state need "
+                "%.2f GiB in all, the largest %s; %s", s->ranks, s->ranks > 1 ? "s" : "", (double)args->memory / GIB, where, (double)s->fullest / GIB,
                 (double)total / GIB, tables, advice);
 }
 

@@ -1,6 +1,9 @@
 #include "model/placement_cost.h"
 
+#include <math.h>
+
 #include "base/mem.h"
+#include "model/vocabulary.h"
 
 /* Ids and vectors of a sample. Variable bags are as long as half their maximum, on average. */
 static void load_of(const dlrm_model_spec *spec, dlrm_table_load *load)
@@ -14,18 +17,49 @@ static void load_of(const dlrm_model_spec *spec, dlrm_table_load *load)
     }
 }
 
-dlrm_status dlrm_placement_loads(const dlrm_model_spec *spec, dlrm_table_load **out)
+dlrm_status dlrm_placement_loads(const dlrm_model_spec *spec, const dlrm_placement_work *w, dlrm_table_load **out)
 {
     TRY(dlrm_alloc(spec->n_tables, sizeof **out, "placement", out));
     load_of(spec, *out);
+    for (int t = 0; t < spec->n_tables; t++)
+        (*out)[t].touched = dlrm_power_law_different((double)spec->tables[t].rows, w->alpha, (double)w->batch * (*out)[t].ids);
     return DLRM_OK;
 }
 
-/* Bytes of memory for the ids' rows: looked up, and updated with their state from gradients; and the vectors, both ways. */
-static double row_bytes(const dlrm_placement_work *w, double ids, double vectors, double columns)
+static double grains(const dlrm_placement_work *w, double bytes)
 {
-    const double update = w->value_bytes + 2 * w->table_bytes + 8.0 * w->states;
-    return columns * (ids * (w->table_bytes + update) + 2 * vectors * w->value_bytes);
+    return w->grain > 0 ? ceil(bytes / w->grain) * w->grain : bytes;
+}
+
+/* Rows and state, of a slice's columns of a row, that an update reads and writes. */
+static double kept_bytes(const dlrm_placement_work *w, int columns)
+{
+    return grains(w, (double)columns * w->table_bytes) + w->states * grains(w, 4.0 * columns) + w->row_states * (w->grain > 0 ? w->grain : 4.0);
+}
+
+/* The ids' rows looked up and their vectors written; and the different rows updated, each once, from a gradient for each id. */
+static double row_bytes(const dlrm_placement_work *w, double ids, double touched, double vectors, int columns)
+{
+    const double row = (double)columns * w->table_bytes, vector = (double)columns * w->value_bytes;
+    return ids * (grains(w, row) + grains(w, vector)) + vectors * vector + 2 * touched * kept_bytes(w, columns);
+}
+
+/* What the places of rows cost beside their bytes: gradients and rows that are looked up lie anywhere, those that are updated in order, so
+ * that no more of them than there are pages are far from the last one. */
+static double place_seconds(const dlrm_placement_work *w, const dlrm_slice *s, double ids, double touched)
+{
+    enum { PAGE = 4096 };
+    const double table = (double)s->rows * s->columns * (w->table_bytes + 4.0 * w->states);
+    const double far = table > (double)w->near_bytes ? 1 - (double)w->near_bytes / table : 0;
+    const double pages = fmin(touched, (double)s->rows * s->columns * w->table_bytes / PAGE);
+    return w->far_s * (ids * (1 + far) + far * pages * (1 + w->states + w->row_states));
+}
+
+/* Of so many ids and vectors, without network. */
+static double table_seconds(const dlrm_placement_work *w, const dlrm_slice *s, double ids, double touched, double vectors)
+{
+    return row_bytes(w, ids, touched, vectors, s->columns) / w->memory_rate + ids * w->id_s + vectors * w->vector_s +
+           place_seconds(w, s, ids, touched);
 }
 
 /* Vectors that a rank with a slice makes for a sample. */
@@ -44,8 +78,9 @@ static double host_seconds(const dlrm_placement_work *w, const dlrm_table_load *
 static double owned_seconds(const dlrm_placement_args *args, const dlrm_table_load *load, const dlrm_slice *s)
 {
     const dlrm_placement_work *w = &args->work;
-    const double rows = load->ids / (double)s->row_step;
-    return (double)w->batch * row_bytes(w, rows, slice_vectors(args, load, s), s->columns) / w->memory_rate + host_seconds(w, load, s) + w->slice_s;
+    const double batch = (double)w->batch, rank_rows = (double)s->row_step;
+    return table_seconds(w, s, batch * load->ids / rank_rows, load->touched / rank_rows, batch * slice_vectors(args, load, s)) +
+           host_seconds(w, load, s) + w->slice_s;
 }
 
 double dlrm_slice_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, const dlrm_slice *s)
@@ -61,12 +96,13 @@ double dlrm_slice_seconds(const dlrm_placement_args *args, const dlrm_table_load
 static double replicated_seconds(const dlrm_placement_args *args, const dlrm_table_load *load, int ranks, const dlrm_slice *s)
 {
     const dlrm_placement_work *w = &args->work;
-    const double own = (double)w->batch / ranks, elements = (double)s->rows * s->columns, others = (double)(ranks - 1) / ranks;
+    const double batch = (double)w->batch, own = batch / ranks, elements = (double)s->rows * s->columns, others = (double)(ranks - 1) / ranks;
     if (args->unpooled) /* deterministic mode: gradients are gathered, and each rank makes the whole update */
-        return ((double)w->batch * row_bytes(w, load->ids, load->vectors, s->columns)) / w->memory_rate +
-               (double)w->batch * others * load->vectors * s->columns * w->value_bytes / w->network_rate;
+        return table_seconds(w, s, batch * load->ids, load->touched, batch * load->vectors) +
+               batch * others * load->vectors * s->columns * w->value_bytes / w->network_rate;
     const double sums = elements * (6 * 4.0 + 2 * w->table_bytes + 8.0 * w->states); /* cleared, made, reduced, applied */
-    return (own * row_bytes(w, load->ids, load->vectors, s->columns) + sums) / w->memory_rate + 2 * elements * 4.0 * others / w->network_rate;
+    return table_seconds(w, s, own * load->ids, fmin(load->touched, own * load->ids), own * load->vectors) + sums / w->memory_rate +
+           2 * elements * 4.0 * others / w->network_rate;
 }
 
 /* Of rows whose columns lie on several ranks: gradients are read once more, and what each owner tells the others. */
@@ -79,12 +115,15 @@ static double sharing_seconds(const dlrm_placement_args *args, const dlrm_table_
     return (double)w->batch * ((load->ids * s->columns * w->value_bytes + 2 * told) / w->memory_rate + told / w->network_rate);
 }
 
-int64_t dlrm_slice_bytes(const dlrm_placement_work *w, const dlrm_slice *s)
+int64_t dlrm_slice_bytes(const dlrm_model_spec *spec, const dlrm_placement_work *w, const dlrm_slice *s, bool more)
 {
-    return s->rows * (s->columns * (w->table_bytes + 4LL * w->states) + 4LL * w->row_states);
+    const dlrm_table *t = &spec->tables[s->table];
+    const int64_t rows = more ? 0 : 4LL * w->row_states * s->rows, keys = more || !w->keeps_keys || t->capacity == 0 ? 0 : dlrm_vocabulary_memory(t, t->capacity);
+    return s->rows * s->columns * (w->table_bytes + 4LL * w->states) + rows + keys;
 }
 
-void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, const dlrm_placement *p, double *seconds)
+dlrm_status dlrm_placement_seconds(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads,
+                                   const dlrm_placement *p, double *seconds, int64_t *home)
 {
     const dlrm_placement_work *w = &args->work;
     const double batch = (double)w->batch, own = batch / p->ranks, received = (double)dlrm_placement_received(p);
@@ -103,4 +142,12 @@ void dlrm_placement_seconds(const dlrm_placement_args *args, const dlrm_table_lo
     }
     if (p->replicated_tables > 0) everywhere += w->replicated_s;
     for (int r = 0; r < p->ranks; r++) seconds[r] += everywhere;
+    for (int r = 0; r < p->ranks; r++) {
+        double link = 0;
+        int64_t bytes = 0;
+        if (args->host) TRY(dlrm_placement_home(spec, args, loads, p, r, &link, &bytes));
+        seconds[r] += link;
+        if (home) home[r] = bytes;
+    }
+    return DLRM_OK;
 }

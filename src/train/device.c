@@ -8,28 +8,11 @@
 #include "cuda/engine.h"
 #endif
 
-/* What only a GPU can do. */
-static dlrm_status check_cpu(const dlrm_config *cfg)
+dlrm_status dlrm_device_check_cpu(const dlrm_config *cfg)
 {
     if (cfg->train.precision != DLRM_FP32)
         return dlrm_config_fail(cfg, "train.precision", "is %s, which needs a GPU; on CPU expected fp32", dlrm_dtype_text(cfg->train.precision));
     return DLRM_OK;
-}
-
-void dlrm_device_rates(const dlrm_config *cfg, dlrm_placement_work *w)
-{
-#ifdef DLRM_CUDA
-    const bool gpu = cfg->device != DLRM_DEVICE_CPU;
-#else
-    const bool gpu = false;
-    (void)cfg;
-#endif
-    w->memory_rate = gpu ? 3.9e12 : 10e9;
-    w->network_rate = gpu ? 350e9 : 5e9;
-    w->slice_s = gpu ? 0.5e-6 : 2e-6;
-    w->replicated_s = gpu ? 150e-6 : 10e-6;
-    w->pick_s = 6e-9;
-    w->translate_s = 30e-9;
 }
 
 #ifdef DLRM_CUDA
@@ -53,14 +36,14 @@ static dlrm_status choose_gpu(const dlrm_config *cfg, dlrm_comm *comm, int *devi
 dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *device)
 {
     *device = -1;
-    if (cfg->device == DLRM_DEVICE_CPU) return check_cpu(cfg);
+    if (cfg->device == DLRM_DEVICE_CPU) return dlrm_device_check_cpu(cfg);
     TRY(dlrm_comm_agree(comm, choose_gpu(cfg, comm, device)));
     int64_t without = *device < 0;
     dlrm_comm_sum_i64(comm, &without, 1);
     if (without > 0 && without < comm->ranks)
         return FAIL(DLRM_E_USAGE, "%lld of %d ranks are on hosts without a usable GPU; use other hosts, or set device=cpu", (long long)without,
                     comm->ranks);
-    return without > 0 ? check_cpu(cfg) : DLRM_OK;
+    return without > 0 ? dlrm_device_check_cpu(cfg) : DLRM_OK;
 }
 
 dlrm_status dlrm_device_memory(int device, int64_t *free, int64_t *total)
@@ -106,7 +89,7 @@ dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *dev
 {
     (void)comm;
     *device = -1;
-    return check_cpu(cfg);
+    return dlrm_device_check_cpu(cfg);
 }
 
 dlrm_status dlrm_device_memory(int device, int64_t *free, int64_t *total)

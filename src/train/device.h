@@ -8,6 +8,8 @@
 /* Collective. From `device` of the config: *device = -1 for CPU, else the GPU of this rank. auto: GPUs if this build has
  * CUDA and every host has a GPU for each of its ranks. Refuses what the device cannot do. */
 dlrm_status dlrm_device_choose(const dlrm_config *cfg, dlrm_comm *comm, int *device) DLRM_MUST_USE;
+/* Refuses what only a GPU can do. */
+dlrm_status dlrm_device_check_cpu(const dlrm_config *cfg) DLRM_MUST_USE;
 /* Bytes of the GPU's memory: those that are free, and all. */
 dlrm_status dlrm_device_memory(int device, int64_t *free, int64_t *total) DLRM_MUST_USE;
 /* The backend, and the transport that goes with it. */
@@ -24,6 +26,3 @@ dlrm_status dlrm_device_meter_open(int device, dlrm_device_meter **out) DLRM_MUS
 void dlrm_device_meter_sample(dlrm_device_meter *m);
 void dlrm_device_meter_read(dlrm_device_meter *m, dlrm_device_use *out);
 void dlrm_device_meter_close(dlrm_device_meter **m);
-/* What a rank's memory and network move, and other times, for the cost of placements: an H200's as reached (docs/benchmarks.md), or a few
- * cores'. Their ratio counts. By the config alone, so that all ranks agree. */
-void dlrm_device_rates(const dlrm_config *cfg, dlrm_placement_work *w);

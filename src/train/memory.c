@@ -53,11 +53,16 @@ static dlrm_status check_host(dlrm_session *s, const dlrm_work *mine)
                 (double)have / gib, largest(s, -1, tables, sizeof tables));
 }
 
+dlrm_host_tables_args dlrm_memory_host_tables(const dlrm_session *s)
+{
+    return (dlrm_host_tables_args){.budget = s->device < 0 ? -1 : s->cfg.parallel.device_embedding_elements, .cached = s->cfg.parallel.host_cache,
+                                   .max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch};
+}
+
 /* Bytes of a rank's tables with their state that lie in the host's memory, and of the cache for them. */
 static dlrm_status home_bytes(const dlrm_session *s, int64_t *home, int64_t *cache)
 {
-    const dlrm_host_tables_args a = {.budget = s->cfg.parallel.device_embedding_elements, .cached = s->cfg.parallel.host_cache,
-                                     .max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch};
+    const dlrm_host_tables_args a = dlrm_memory_host_tables(s);
     dlrm_host_tables plan;
     /* a budget that is too small is told of by who opens the tables, with the key's name */
     dlrm_status st = dlrm_host_tables_plan(&s->spec, &s->place, s->comm->rank, &a, &plan);
@@ -90,9 +95,9 @@ static dlrm_status check_device(const dlrm_session *s, const dlrm_work *mine)
 static dlrm_status own_budget(const dlrm_session *s, int local_ranks, int64_t *bytes)
 {
     int64_t total;
-    if (s->device < 0)
+    if (s->device < 0 || s->cfg.parallel.device_embedding_elements >= 0)
         *bytes = dlrm_mem_available() / local_ranks;
-    else if (s->cfg.parallel.device_embedding_elements < 0)
+    else
         TRY(dlrm_device_memory(s->device, bytes, &total));
     return DLRM_OK;
 }

@@ -107,12 +107,16 @@ static dlrm_status open_data(dlrm_session *s)
     return DLRM_OK;
 }
 
+/* Of the power law that real data's ids are taken to follow, for the placement's cost. */
+#define USUAL_ALPHA 1.05
+
 /* memory: of a rank, for strategy auto. To look at, a model need not fit. */
 static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose purpose)
 {
     const dlrm_config *cfg = &s->cfg;
     const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
     const dlrm_dtype exchange = dlrm_config_exchange_dtype(cfg);
+    const dlrm_host_tables_args host = dlrm_memory_host_tables(s);
     dlrm_placement_args a = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
                              .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
                              .unpooled = cfg->train.deterministic, .exact_rows = exchange != DLRM_FP32 && exchange != cfg->train.embedding_dtype,
@@ -120,15 +124,17 @@ static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose 
                              .work = {.batch = s->batch, .value_bytes = (int)dlrm_dtype_bytes(exchange),
                                       .table_bytes = (int)dlrm_dtype_bytes(cfg->train.embedding_dtype),
                                       .states = dlrm_optimizer_rowwise(opt) ? 0 : dlrm_optimizer_states(opt),
-                                      .row_states = dlrm_optimizer_rowwise(opt), .keeps_keys = s->device < 0,
-                                      .shared_bytes = dlrm_optimizer_rowwise(opt) ? (int)sizeof(dlrm_squares) : 0}};
-    dlrm_device_rates(cfg, &a.work);
-    dlrm_status st = dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);
+                                      .row_states = dlrm_optimizer_rowwise(opt), .keeps_keys = s->device < 0 || host.budget >= 0,
+                                      .shared_bytes = dlrm_optimizer_rowwise(opt) ? (int)sizeof(dlrm_squares) : 0,
+                                      .alpha = cfg->data.format == DLRM_SYNTHETIC ? cfg->data.synthetic.alpha : USUAL_ALPHA}};
+    if (host.budget >= 0) a.host = &host;
+    dlrm_machine_rates(s->machine, s->device >= 0, &a.work);
+    dlrm_status st = dlrm_placement_make(&s->spec, &a, s->ranks, &s->place);
     if (st == DLRM_E_RUNTIME && purpose == DLRM_TO_CHECK && memory > 0) {
         if (s->comm->rank == 0) dlrm_warn("%s", dlrm_error_message());
         dlrm_placement_clear(&s->place);
         a.memory = 0;
-        st = dlrm_placement_make(&s->spec, &a, s->comm->ranks, &s->place);
+        st = dlrm_placement_make(&s->spec, &a, s->ranks, &s->place);
     }
     return st;
 }
@@ -140,7 +146,7 @@ static void choose_inputs(dlrm_session *s)
     const int J = s->spec.n_inputs;
     for (int j = 0; j < J; j++) {
         const bool replicated = dlrm_placement_replicates(&s->place, j);
-        for (int p = 0; p < s->comm->ranks; p++) s->wanted_by[(int64_t)p * J + j] = replicated || dlrm_placement_wants(&s->place, j, p);
+        for (int p = 0; p < s->ranks; p++) s->wanted_by[(int64_t)p * J + j] = replicated || dlrm_placement_wants(&s->place, j, p);
         s->own_only[j] = replicated && !s->cfg.train.deterministic;
     }
 }
@@ -148,9 +154,9 @@ static void choose_inputs(dlrm_session *s)
 static dlrm_status open_own(dlrm_session *s)
 {
     const dlrm_config *cfg = &s->cfg;
-    if (cfg->train.deterministic && cfg->train.deterministic_chunks < s->comm->ranks)
+    if (cfg->train.deterministic && cfg->train.deterministic_chunks < s->ranks)
         return dlrm_config_fail(cfg, "train.deterministic_chunks", "is %lld, expected at least the number of ranks, %d",
-                                (long long)cfg->train.deterministic_chunks, s->comm->ranks);
+                                (long long)cfg->train.deterministic_chunks, s->ranks);
     TRY(open_data(s));
     s->batch = dlrm_min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? dlrm_min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
@@ -165,7 +171,7 @@ static dlrm_status open_placed(dlrm_session *s, int64_t memory, dlrm_purpose pur
 {
     const dlrm_config *cfg = &s->cfg;
     TRY(make_placement(s, memory, purpose));
-    const int J = s->spec.n_inputs, R = s->comm->ranks;
+    const int J = s->spec.n_inputs, R = s->ranks;
     TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
     TRY(dlrm_alloc(J, sizeof *s->own_only, "inputs held", &s->own_only));
     choose_inputs(s);
@@ -237,13 +243,22 @@ static dlrm_status find_weights(const dlrm_session *s)
     return map ? must_be_there(&s->cfg, "checkpoint.name_map", map, false, "a YAML file of names") : DLRM_OK;
 }
 
-dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
-                              dlrm_session *s)
+/* What a rank computes on, and what memory bounds its tables: of the machine that is planned for, or found here. */
+static dlrm_status find_machine(dlrm_session *s, int64_t *memory)
 {
-    *s = (dlrm_session){.comm = comm, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
+    if (s->machine) return dlrm_machine_choose(s->machine, &s->cfg, s->comm, &s->device, memory);
+    TRY(dlrm_comm_agree(s->comm, dlrm_device_choose(&s->cfg, s->comm, &s->device)));
+    return dlrm_memory_budget(s, memory);
+}
+
+/* The rest of a session whose comm, ranks and machine are set. */
+static dlrm_status open_session(const char *config, int n_overrides, char *const *overrides, dlrm_purpose purpose, dlrm_session *s)
+{
+    dlrm_comm *comm = s->comm;
+    int64_t memory;
     s->threads = choose_threads(comm);
     omp_set_num_threads(s->threads); /* of parallel loops outside of the backend */
-    const dlrm_status st = dlrm_config_load(config, n_overrides, overrides, &s->cfg);
+    const dlrm_status st = (s->machine ? dlrm_config_load_plan : dlrm_config_load)(config, n_overrides, overrides, &s->cfg);
     if (st == DLRM_OK) dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
     TRY(dlrm_comm_agree(comm, st));
     TRY(dlrm_comm_agree(comm, open_own(s)));
@@ -252,11 +267,24 @@ dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_work(comm, lock_some, &l));
     TRY(dlrm_resume_find(&s->cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), comm, s->weights_only, &s->from));
     TRY(dlrm_comm_agree(comm, find_weights(s)));
-    TRY(dlrm_comm_agree(comm, dlrm_device_choose(&s->cfg, comm, &s->device)));
-    int64_t memory;
-    TRY(dlrm_memory_budget(s, &memory));
+    TRY(find_machine(s, &memory));
     TRY(dlrm_comm_agree(comm, open_placed(s, memory, purpose)));
     return s->weights_only ? DLRM_OK : find_start(s);
+}
+
+dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
+                              dlrm_session *s)
+{
+    *s = (dlrm_session){.comm = comm, .ranks = comm->ranks, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
+    return open_session(config, n_overrides, overrides, purpose, s);
+}
+
+dlrm_status dlrm_session_open_plan(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, int ranks,
+                                   const dlrm_machine *machine, dlrm_session *s)
+{
+    *s = (dlrm_session){.comm = comm, .ranks = ranks, .machine = machine, .lock = -1};
+    DLRM_ASSERT(comm->ranks == 1);
+    return open_session(config, n_overrides, overrides, DLRM_TO_CHECK, s);
 }
 
 static int widest(const dlrm_model_spec *spec)

@@ -3,6 +3,7 @@
 #pragma once
 #include "data/dataset.h"
 #include "model/model.h"
+#include "train/machine.h"
 #include "train/resume.h"
 
 typedef struct dlrm_session {
@@ -12,6 +13,8 @@ typedef struct dlrm_session {
     dlrm_model_spec spec;
     dlrm_dataset *data;
     dlrm_comm *comm;
+    int ranks;            /* comm's, or those that are planned for */
+    const dlrm_machine *machine; /* of each of them, in a plan; else NULL */
     int threads;          /* of this rank */
     int64_t batch, eval_batch; /* of the config, at most the split's rows */
     dlrm_reader_args train_args, eval_args;
@@ -29,7 +32,7 @@ typedef struct dlrm_session {
 } dlrm_session;
 
 typedef enum dlrm_purpose {
-    DLRM_TO_CHECK,
+    DLRM_TO_CHECK, /* or to plan */
     DLRM_TO_TRAIN, /* has the folder of checkpoints to itself, from before it looks for the newest one there */
     DLRM_TO_SCORE  /* evaluation, prediction: weights alone */
 } dlrm_purpose;
@@ -37,6 +40,9 @@ typedef enum dlrm_purpose {
 /* Config, data, checkpoint to go on from, and placement: what --check needs. */
 dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
                               dlrm_session *out) DLRM_MUST_USE;
+/* The same for so many ranks of this machine, by one process: what only they could do is not tried. machine: borrowed. */
+dlrm_status dlrm_session_open_plan(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, int ranks,
+                                   const dlrm_machine *machine, dlrm_session *out) DLRM_MUST_USE;
 /* Backend and model with its initial or loaded weights, or the checkpoint's state. */
 dlrm_status dlrm_session_open_model(dlrm_session *s) DLRM_MUST_USE;
 void dlrm_session_close(dlrm_session *s);

@@ -9,7 +9,7 @@
 static int64_t own_samples(const dlrm_session *s, int64_t B, int rank)
 {
     int64_t begin, own;
-    dlrm_cut_samples(B, rank, s->comm->ranks, s->cfg.train.deterministic, (int)s->cfg.train.deterministic_chunks, &begin, &own);
+    dlrm_cut_samples(B, rank, s->ranks, s->cfg.train.deterministic, (int)s->cfg.train.deterministic_chunks, &begin, &own);
     return own;
 }
 
@@ -66,14 +66,14 @@ static int64_t replicated_bytes(const dlrm_session *s, int rank, int64_t B, int6
     for (int j = 0; j < s->spec.n_inputs; j++)
         if (dlrm_placement_replicates(&s->place, j)) ids += s->spec.inputs[j].hotness;
     const int64_t vectors = own * s->place.replicated_width + (gathers ? B : own) * d_width;
-    return vectors * exchange_bytes(s) + 4 * (n_values + reduce_floats(sums, rank, s->comm->ranks)) + (gathers ? B : 2 * own) * ids * 2 * 8;
+    return vectors * exchange_bytes(s) + 4 * (n_values + reduce_floats(sums, rank, s->ranks)) + (gathers ? B : 2 * own) * ids * 2 * 8;
 }
 
 /* MLP weights and their gradients, activations, vectors and sorted ids: beyond tables and optimizer state. */
 static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *reduce, const dlrm_reduce *sums)
 {
     const dlrm_model_spec *m = &s->spec;
-    const int R = s->comm->ranks;
+    const int R = s->ranks;
     const int64_t B = s->batch > s->eval_batch ? s->batch : s->eval_batch, own = own_samples(s, B, rank);
     const int64_t nodes = reduce->first_node[rank + 1] - reduce->first_node[rank];
     int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m), vectors = 2 * B * s->place.width[rank];
@@ -127,7 +127,7 @@ void dlrm_work_slice(const dlrm_config *cfg, const dlrm_slice *slice, int64_t *w
 dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
 {
     const dlrm_config *cfg = &s->cfg;
-    const int R = s->comm->ranks;
+    const int R = s->ranks;
     const int64_t steps = run_steps(s), all = run_samples(s, -1), width = s->place.width[rank];
     int64_t d_width, n_values;
     dlrm_reduce reduce = {0}, sums = {0};
@@ -182,7 +182,7 @@ static void describe_model(const dlrm_session *s)
                (long long)s->eval_batch, (long long)dlrm_session_evaluations(s));
     else
         printf("evaluation none: the data has no test split\n");
-    printf("placement  %s, %d rank%s\n", dlrm_strategy_text(s->cfg.parallel.strategy), s->comm->ranks, s->comm->ranks > 1 ? "s" : "");
+    printf("placement  %s, %d rank%s\n", dlrm_strategy_text(s->cfg.parallel.strategy), s->ranks, s->ranks > 1 ? "s" : "");
 }
 
 dlrm_status dlrm_work_print(const dlrm_session *s)
@@ -191,7 +191,7 @@ dlrm_status dlrm_work_print(const dlrm_session *s)
     describe_model(s);
     printf("%6s %7s %7s %12s %12s %12s %14s %14s %14s\n", "rank", "tables", "inputs", "table MiB", "state MiB", "memory MiB",
            "samples", "file MiB read", "KiB sent/step");
-    for (int p = 0; p < s->comm->ranks; p++) {
+    for (int p = 0; p < s->ranks; p++) {
         dlrm_work w;
         TRY(dlrm_work_of(s, p, &w));
         printf("%6d %7d %7d %12.2f %12.2f %12.2f %14lld %14.2f %14.2f\n", p, w.tables, w.inputs, (double)w.table_bytes / (1 << 20),

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""--plan N: one process says what N ranks would hold, send and take; and N ranks agree."""
+import re
+import subprocess
+
+import fixture
+import launch
+from fixture import events
+
+CONFIG = """\
+model:
+  dense_features: 13
+  embedding_dim: 16
+  bottom_mlp: [64, 16]
+  interaction: dot
+  top_mlp: [64, 1]
+  tables: [{rows: 60000}, {rows: 30000, hotness: 3}, {rows: 9000, hotness: {max: 6}}, {count: 3, rows: 500}]
+optimizer:
+  dense: {name: adagrad, learning_rate: 0.01}
+  embedding: {name: adagrad, learning_rate: 0.01}
+train: {batch_size: 1001, steps: 2}
+data: {format: synthetic, synthetic: {batches: 6}}
+eval: {every_epoch: false}
+log: {every_steps: 0, jsonl: run.jsonl}
+"""
+
+
+class Plan(fixture.RunTest):
+    def setUp(self):
+        super().setUp()
+        self.write("config.yaml", CONFIG)
+
+    def plan(self, ranks, *args, status=0):
+        done = subprocess.run([self.trainer, "config.yaml", "--plan", str(ranks), *args], cwd=self.folder, timeout=launch.PATIENCE, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    def predicted(self, out):
+        """Of each rank: tables, MLPs, their sums; and the line that adds them up."""
+        lines = out[out.index("\npredicted, ms of a step, "):].splitlines()[3:]
+        rows = [[float(x) for x in line.split()[1:]] for line in lines if re.match(r" +\d", line)]
+        step = [float(x) for x in re.search(r"\nstep +([\d.]+) ms: the slowest rank's tables ([\d.]+), MLPs and interaction ([\d.]+), their sums ([\d.]+),",
+                                            out).groups()]
+        self.assertAlmostEqual(step[0], sum(step[1:]), delta=0.003)
+        for k in range(3):
+            self.assertEqual(step[1 + k], max(row[k] for row in rows))
+        return rows, step
+
+    def test_agrees(self):
+        """Word for word with --check on as many ranks, and with what a run on them says at its start."""
+        cases = [(1, []), (2, ["train.deterministic=true", "optimizer.embedding.name=rowwise_adagrad"]),
+                 (3, ["parallel.strategy=memory_optimized", "parallel.row_slice_threshold=400000"]),
+                 (4, ["parallel.data_parallel_threshold=8000", "parallel.column_slice_threshold=300000"])]
+        for ranks, more in cases[1::2] if fixture.SANITIZED else cases:
+            with self.subTest(ranks=ranks, more=more):
+                planned = self.plan(ranks, *more).stdout
+                checked = self.succeed(ranks, "config.yaml", "--check", *more).stdout
+                self.assertTrue(planned.startswith(checked), planned + checked)
+                rows, _ = self.predicted(planned)
+                self.succeed(ranks, "config.yaml", *more)
+                start = events(self.path("run.jsonl"), "start")[0]
+                self.assertEqual(len(rows), ranks)
+                for row, said in zip(rows, start["per_rank"]):
+                    self.assertAlmostEqual(row[0], said["tables_ms"], delta=0.001)
+
+    def test_any_number(self):
+        """Far more ranks than this machine could start; nothing is made or left."""
+        before = self.file_bytes("config.yaml")
+        for ranks in (100, 4096):
+            rows, step = self.predicted(self.plan(ranks, "checkpoint.path=out").stdout)
+            self.assertEqual(len(rows), ranks)
+            self.assertGreater(step[0], 0)
+        self.assertEqual(self.file_bytes("config.yaml"), before)
+        self.assertRaises(OSError, self.file_bytes, "out")
+
+    def test_gpus(self):
+        """By any build: precisions and devices of another one, too."""
+        out = self.plan(2, "device=cuda", "train.precision=bf16").stdout
+        self.assertIn("\npredicted, ms of a step, for ranks with an H200 each\n", out)
+        on_gpu, on_cpu = self.predicted(out)[1], self.predicted(self.plan(2, "device=cpu").stdout)[1]
+        self.assertLess(on_gpu[0], on_cpu[0] / 10)
+        small = ["device=cuda", "parallel.device_embedding_elements=%d" % (60000 * 16 + 40000)]
+        self.assertGreater(self.predicted(self.plan(1, *small).stdout)[1][1], self.predicted(self.plan(1, "device=cuda").stdout)[1][1])
+
+    def test_cluster(self):
+        """A file says how fast and how large the ranks' machines are."""
+        self.write("slow.yaml", "device: cuda\nnetwork_gb_s: 10\n")
+        self.write("fast.yaml", "device: cuda\nnetwork_gb_s: 1000\nmemory_gb_s: 8000\ntflops: 2000\n")
+        slow, fast = (self.predicted(self.plan(2, "--cluster", name).stdout)[1] for name in ("slow.yaml", "fast.yaml"))
+        for k in range(4):
+            self.assertGreater(slow[k], fast[k])
+        self.assertIn("for ranks as slow.yaml says\n", self.plan(2, "--cluster", "slow.yaml").stdout)
+        self.write("tight.yaml", "device: cuda\nmemory_gib: 0.001\n")
+        done = self.plan(2, "--cluster", "tight.yaml")
+        self.assertRegex(done.stderr, r"\Adlrm-train: warning: no placement of the tables fits 2 ranks of 0\.00 GiB: .* ranks with as much memory each would do")
+        self.assertIn("\npredicted, ", done.stdout)
+        enough = re.search(r"(\d+) ranks with as much", done.stderr).group(1)
+        self.assertEqual(self.plan(enough, "--cluster", "tight.yaml").stderr, "")
+        done = self.plan(2, "device=cpu", "--cluster", "slow.yaml", status=1)
+        self.assertRegex(done.stderr, r"device: is cpu, but slow\.yaml has device: cuda")
+
+    def test_bad_profiles(self):
+        for text, message in (("network_gb_s: 3\n", "m.yaml:1:1: device: missing, expected cpu or cuda"),
+                              ("device: tpu\n", 'm.yaml:1:9: device: found "tpu", expected cpu or cuda'),
+                              ("device: cpu\ntflops: -1\n", 'm.yaml:2:9: tflops: found "-1", expected a number above 0, up to 1e9'),
+                              ("device: cpu\nlink_gb_s: [1]\n", 'm.yaml:2:12: link_gb_s: found "list", expected a number above 0, up to 1e9'),
+                              ("device: cpu\nmemory: 3\n", "m.yaml:2:1: memory: unknown key; expected device, memory_gib, host_memory_gib, "
+                                                           "memory_gb_s, network_gb_s, link_gb_s or tflops"),
+                              ("- 1\n", "m.yaml:1:1: expected a map of a rank's device, memory and rates")):
+            self.write("m.yaml", text)
+            done = self.plan(2, "--cluster", "m.yaml", status=1)
+            self.assertEqual(done.stderr, message + "\n")
+        self.assertRegex(self.plan(2, "--cluster", "none.yaml", status=1).stderr, r"none\.yaml")
+
+    def test_usage(self):
+        for args, message in ((["--plan"], "--plan: found nothing, expected a number of ranks from 1 to 4096 after it"),
+                              (["--plan", "0"], '--plan: found "0", expected a number of ranks from 1 to 4096 after it'),
+                              (["--plan", "2x"], '--plan: found "2x", expected'), (["--plan", "4097"], '--plan: found "4097", expected'),
+                              (["--check", "--plan", "2"], "only one of --check, --plan, --eval and --predict can be given"),
+                              (["--cluster", "m.yaml"], "--cluster: only --plan takes it"), (["--plan", "2", "--cluster"], "--cluster: expected a file name")):
+            self.refuse(1, 2, re.escape(message), "config.yaml", *args)
+        self.refuse(2, 2, "--plan: found 2 ranks, expected one process", "config.yaml", "--plan", "2")
+        done = self.plan(5, "train.deterministic=true", "train.deterministic_chunks=4", status=1)
+        self.assertRegex(done.stderr, "train.deterministic_chunks: is 4, expected at least the number of ranks, 5")
+
+
+fixture.main()
