@@ -465,7 +465,8 @@ static dlrm_status open_rest(dlrm_backend *be, const dlrm_backend_args *args)
 dlrm_status dlrm_cuda_backend_open(const dlrm_backend_args *args, dlrm_backend *out)
 {
     const bool low = args->precision == DLRM_BF16 || args->precision == DLRM_FP16;
-    *out = (dlrm_backend){.ops = cuda_with_ranges(&cuda_ops), .act = low ? args->precision : DLRM_FP32, .act_bytes = low ? 2 : 4, .apart = true, .row_multiple = 8};
+    *out = (dlrm_backend){.ops = cuda_with_ranges(&cuda_ops), .act = low ? args->precision : DLRM_FP32, .act_bytes = low ? 2 : 4, .apart = true,
+                          .host_room = args->host_room, .row_multiple = 8};
     TRY(dlrm_alloc(1, sizeof(cuda_impl), "CUDA backend", &out->impl));
     cuda_impl *c = cuda_of(out);
     c->device = args->device;

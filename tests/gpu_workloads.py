@@ -39,11 +39,15 @@ def in_host_memory(name, **work):
 TIMES += in_host_memory("mlperf 4M rows", model=runs.mlperf, precision="bf16", most_rows=4000000)
 TIMES += in_host_memory("tiny", model=runs.tiny, precision="bf16")
 
-# A model of 1.5 times what the device is let have, beside all of it there, and on CPU alone.
+# A model of 1.5 times what the device is let have, beside all of it there, and on CPU alone; and one of 1.5 times what it has, 132 of
+# 215 GB there, which takes 93 GB of page-locked memory.
 LARGE = [
     dict(name="large on GPU", model=runs.mlperf, precision="bf16"),
     dict(name="large 1.5 x GPU", model=runs.mlperf, precision="bf16", budget=1 / 1.5, beside="large on GPU"),
     dict(name="large 1.5 x GPU uncached", model=runs.mlperf, precision="bf16", budget=1 / 1.5, cache=False, beside="large 1.5 x GPU"),
+    dict(name="larger than GPU", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, beside="large on GPU"),
+    dict(name="larger than GPU uncached", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, cache=False,
+         beside="larger than GPU"),
     dict(name="large on CPU", model=runs.mlperf, precision="fp32", device="cpu", steps=3, beside="large on GPU"),
 ]
 

@@ -414,6 +414,7 @@ struct dlrm_backend {
     dlrm_dtype act; /* fp32, bf16 or fp16 */
     size_t act_bytes;
     bool apart;       /* its memory is not the host's */
+    int64_t host_room; /* bytes of the host's memory that tables may lie in where it is apart; -1: not known */
     int row_multiple; /* rows are padded to a multiple of so many elements */
 };
 
@@ -436,6 +437,7 @@ typedef struct dlrm_backend_args {
     int max_slots, max_vector; /* of an interaction: slots, widest slot; and parts of vectors to be joined */
     dlrm_dtype precision;      /* fp32, tf32, bf16 or fp16 */
     int device;                /* CUDA: which GPU */
+    int64_t host_room;         /* as in dlrm_backend */
     int64_t max_batch;         /* largest B */
     int dense_features;
     uint64_t seed;             /* of random roundings */

@@ -285,8 +285,8 @@ static const dlrm_key config_keys[] = {
         "null: none, but with more ranks than tables the largest are halved until every rank has a slice.",
         OR_NULL(-1)),
     INT("parallel.device_embedding_elements", parallel.device_embedding_elements, "null", 0, MAX_ELEMENTS, "elements",
-        "Weights of tables that a rank's device has room for; optimizer state comes on top. The largest tables beyond it live in "
-        "host memory, page-locked, and rows that are used often in a cache on the device, which has at least half of the room. "
+        "Weights of tables that a rank's device has room for; optimizer state comes on top. The largest tables beyond it that host "
+        "memory has room for live there, page-locked, and rows that are used often in a cache on the device, which has at least half of the room. "
         "Results are the same. On CPU it changes nothing. null: no limit.", OR_NULL(-1)),
     BOOL("parallel.host_cache", parallel.host_cache, "true",
          "false: rows of tables in host memory are read and written where they lie, which is slower, and the device has room for "

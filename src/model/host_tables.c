@@ -1,7 +1,10 @@
 #include "model/host_tables.h"
 
+#include <stdio.h>
+
 #include "base/int64.h"
 #include "base/mem.h"
+#include "model/optimizer.h"
 
 typedef struct plan {
     const dlrm_model_spec *spec;
@@ -80,16 +83,30 @@ static void grow_pools(plan *p)
 static dlrm_status choose(plan *p)
 {
     dlrm_host_tables *h = p->to;
-    const int64_t budget = p->args->budget, stays = dlrm_host_tables_stay(p->args);
-    int moved = 0;
+    const int64_t budget = p->args->budget, stays = dlrm_host_tables_stay(p->args), room = p->args->host_room;
+    char host[100] = "";
     if (h->device_elements <= budget) return DLRM_OK;
-    while (moved < p->n && h->device_elements > stays) move(p, p->order[moved++]);
+    for (int i = 0; i < p->n && h->device_elements > stays; i++) {
+        if (room < 0 || h->home_elements + dlrm_slice_elements(&p->place->slices[p->order[i]]) <= room)
+            move(p, p->order[i]);
+        else
+            snprintf(host, sizeof host, " (the host has room for %lld of all)", (long long)room);
+    }
     if (h->device_elements + h->cache_elements > budget)
-        return FAIL(DLRM_E_INPUT, "is %lld elements a rank; the tables that have to stay on the device%s take %lld", (long long)budget,
+        return FAIL(DLRM_E_INPUT, "is %lld elements a rank; the tables that have to stay on the device%s%s take %lld", (long long)budget, host,
                     p->args->cached ? ", and a cache of the rows that two batches may list," : "",
                     (long long)(h->device_elements + h->cache_elements));
     if (p->args->cached) grow_pools(p);
     return DLRM_OK;
+}
+
+dlrm_host_tables_args dlrm_host_tables_args_of(const dlrm_config *cfg, int64_t max_batch, int64_t host_bytes)
+{
+    const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
+    const int state = dlrm_optimizer_rowwise(opt) ? 1 /* of rows of 4 */ : 4 * dlrm_optimizer_states(opt);
+    const int64_t element = (int64_t)dlrm_dtype_bytes(cfg->train.embedding_dtype) + state;
+    return (dlrm_host_tables_args){.budget = cfg->parallel.device_embedding_elements, .cached = cfg->parallel.host_cache, .max_batch = max_batch,
+                                   .host_room = host_bytes < 0 ? -1 : host_bytes / element};
 }
 
 dlrm_status dlrm_host_tables_plan(const dlrm_model_spec *spec, const dlrm_placement *place, int rank, const dlrm_host_tables_args *args,

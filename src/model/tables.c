@@ -120,9 +120,9 @@ static dlrm_status open_room(dlrm_backend *be, dlrm_tables *t, int owner, int64_
 }
 
 /* Only a rank's own tables are ever many. */
-static dlrm_status plan_host(dlrm_tables *t, int owner, const dlrm_config *cfg, int64_t max_batch)
+static dlrm_status plan_host(const dlrm_backend *be, dlrm_tables *t, int owner, const dlrm_config *cfg, int64_t max_batch)
 {
-    const dlrm_host_tables_args a = {.budget = cfg->parallel.device_embedding_elements, .cached = cfg->parallel.host_cache, .max_batch = max_batch};
+    const dlrm_host_tables_args a = dlrm_host_tables_args_of(cfg, max_batch, be->host_room);
     dlrm_status st = dlrm_host_tables_plan(t->spec, t->place, owner, &a, &t->host);
     t->shard.n_pools = t->host.n_pools;
     t->shard.pools = t->host.pools;
@@ -149,7 +149,7 @@ dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, cons
     TRY(dlrm_alloc(n_inputs, sizeof *t->shard.inputs, "tables", &t->shard.inputs));
     TRY(dlrm_alloc(n_inputs, sizeof *t->part, "tables", &t->part));
     for (int k = 0; k < DLRM_STAGES; k++) TRY(dlrm_alloc(n_inputs, sizeof *t->bags[k], "ids", &t->bags[k]));
-    if (be->apart && !every) TRY(plan_host(t, owner, cfg, max_batch));
+    if (be->apart && !every) TRY(plan_host(be, t, owner, cfg, max_batch));
     for (int k = 0; k < place->n_slices; k++)
         if (place->slices[k].owner == owner) TRY(open_slice(be, t, k, &cfg->optimizer.embedding));
     for (int i = 0; i < place->n_parts; i++)

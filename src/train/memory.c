@@ -55,8 +55,9 @@ static dlrm_status check_host(dlrm_session *s, const dlrm_work *mine)
 
 dlrm_host_tables_args dlrm_memory_host_tables(const dlrm_session *s)
 {
-    return (dlrm_host_tables_args){.budget = s->device < 0 ? -1 : s->cfg.parallel.device_embedding_elements, .cached = s->cfg.parallel.host_cache,
-                                   .max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch};
+    dlrm_host_tables_args a = dlrm_host_tables_args_of(&s->cfg, s->batch > s->eval_batch ? s->batch : s->eval_batch, s->host_room);
+    if (s->device < 0) a.budget = -1;
+    return a;
 }
 
 /* Bytes of a rank's tables with their state that lie in the host's memory, and of the cache for them. */
@@ -116,9 +117,17 @@ dlrm_status dlrm_memory_budget(const dlrm_session *s, int64_t *bytes)
     return DLRM_OK;
 }
 
+/* What tables may take of the host's memory: a rank's share of what is there now, with some left for all else. */
+static int64_t host_room(dlrm_comm *c)
+{
+    const int64_t have = dlrm_mem_available();
+    return have < 0 ? -1 : have / dlrm_comm_local_ranks(c) / 10 * 9;
+}
+
 dlrm_status dlrm_memory_check(dlrm_session *s)
 {
     dlrm_work mine = {0};
+    s->host_room = host_room(s->comm);
     TRY(dlrm_comm_agree(s->comm, dlrm_work_of(s, s->comm->rank, &mine)));
     return dlrm_comm_agree(s->comm, s->device < 0 ? check_host(s, &mine) : check_device(s, &mine));
 }

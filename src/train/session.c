@@ -275,14 +275,14 @@ static dlrm_status open_session(const char *config, int n_overrides, char *const
 dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
                               dlrm_session *s)
 {
-    *s = (dlrm_session){.comm = comm, .ranks = comm->ranks, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1};
+    *s = (dlrm_session){.comm = comm, .ranks = comm->ranks, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1, .host_room = -1};
     return open_session(config, n_overrides, overrides, purpose, s);
 }
 
 dlrm_status dlrm_session_open_plan(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, int ranks,
                                    const dlrm_machine *machine, dlrm_session *s)
 {
-    *s = (dlrm_session){.comm = comm, .ranks = ranks, .machine = machine, .lock = -1};
+    *s = (dlrm_session){.comm = comm, .ranks = ranks, .machine = machine, .lock = -1, .host_room = -1};
     DLRM_ASSERT(comm->ranks == 1);
     return open_session(config, n_overrides, overrides, DLRM_TO_CHECK, s);
 }
@@ -314,7 +314,7 @@ static dlrm_status open_model(dlrm_session *s)
     dlrm_backend_args args = {.threads = s->threads, .pinned = cfg->train.deterministic, .max_width = widest(&s->spec),
                               .max_leaves = cfg->train.deterministic ? (int)cfg->train.deterministic_chunks : 1,
                               .max_slots = 1 + s->place.n_vectors, .max_vector = widest_vector(&s->spec),
-                              .precision = cfg->train.precision, .device = s->device, .max_batch = max_batch,
+                              .precision = cfg->train.precision, .device = s->device, .host_room = s->host_room, .max_batch = max_batch,
                               .dense_features = s->spec.dense_features, .seed = (uint64_t)cfg->train.seed};
     TRY(dlrm_device_open(&args, &s->be));
     TRY(dlrm_model_open(cfg, &s->spec, &s->place, &s->be, s->comm, max_batch, &s->model));

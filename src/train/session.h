@@ -27,6 +27,7 @@ typedef struct dlrm_session {
                                         size changed */
     dlrm_placement place;
     int device;           /* CUDA: which of the host's GPUs; -1: CPU */
+    int64_t host_room;    /* as in dlrm_backend */
     dlrm_backend be;      /* opened by dlrm_session_open_model */
     dlrm_model model;
 } dlrm_session;

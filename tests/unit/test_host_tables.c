@@ -13,11 +13,13 @@ static dlrm_input inputs[] = {{.table = 0, .hotness = 1}, {.table = 0, .hotness 
 enum { INPUTS = sizeof inputs / sizeof *inputs, ALL = 8000 + 12000 + 80 + 4000 + 800 };
 static const dlrm_model_spec spec = {.n_tables = TABLES, .n_inputs = INPUTS, .tables = tables, .inputs = inputs};
 
+static int64_t host_room = -1;
+
 static dlrm_status plan(int ranks, int rank, int64_t budget, bool cached, dlrm_placement *place, dlrm_host_tables *h)
 {
     const dlrm_placement_args args = {.strategy = DLRM_BASIC, .data_parallel = ranks > 1 ? 80 : -1, .row_slice = ranks > 1 ? 12000 : -1,
                                       .column_slice = -1};
-    const dlrm_host_tables_args a = {.budget = budget, .cached = cached, .max_batch = BATCH};
+    const dlrm_host_tables_args a = {.budget = budget, .cached = cached, .max_batch = BATCH, .host_room = host_room};
     assert_taken(dlrm_placement_make(&spec, &args, ranks, place));
     return dlrm_host_tables_plan(&spec, place, rank, &a, h);
 }
@@ -82,6 +84,40 @@ static void test_uncached(void **state)
     expect(0, false, "hhhhh", 0, NULL);
 }
 
+/* Those that the host has no room for stay, and the next smaller go; the cache has what is left. */
+static void test_host_room(void **state)
+{
+    (void)state;
+    host_room = 12000 + 4000; /* t1 and t3, not t0 */
+    expect(ALL - 1, true, ".h.h.", 2, (const dlrm_cache_pool[]){{8, 20 + 479}, {4, 20 + 2979}});
+    expect(15000, true, ".h.h.", 2, (const dlrm_cache_pool[]){{8, 20 + 179}, {4, 20 + 1111}});
+    expect(ALL - 16000, false, ".h.h.", 0, NULL);
+    host_room = 0;
+    expect(ALL, true, ".....", 0, NULL);
+    dlrm_placement place;
+    dlrm_host_tables h;
+    assert_int_equal(plan(1, 0, ALL - 1, true, &place, &h), DLRM_E_INPUT);
+    assert_non_null(strstr(dlrm_error_message(), "is 24879 elements a rank; the tables that have to stay on the device (the host has room for 0 of all), "
+                                                 "and a cache of the rows that two batches may list, take 24880"));
+    dlrm_host_tables_clear(&h);
+    dlrm_placement_clear(&place);
+    host_room = -1;
+}
+
+/* What a config takes of the host for an element. */
+static void test_element_bytes(void **state)
+{
+    (void)state;
+    dlrm_config cfg = {.parallel = {.device_embedding_elements = 7, .host_cache = true}, .train.embedding_dtype = DLRM_BF16};
+    cfg.optimizer.embedding.name = DLRM_SGD;
+    assert_int_equal(dlrm_host_tables_args_of(&cfg, 5, 1000).host_room, 500);
+    cfg.optimizer.embedding.name = DLRM_ADAM;
+    assert_int_equal(dlrm_host_tables_args_of(&cfg, 5, 1000).host_room, 100);
+    cfg.optimizer.embedding.name = DLRM_ROWWISE_ADAGRAD;
+    assert_int_equal(dlrm_host_tables_args_of(&cfg, 5, 1000).host_room, 333);
+    assert_int_equal(dlrm_host_tables_args_of(&cfg, 5, -1).host_room, -1);
+}
+
 /* t2 and t4 cannot go, as a batch may list all their rows: with the least cache they are what it takes. */
 static void test_too_small(void **state)
 {
@@ -125,6 +161,7 @@ static void test_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_all_on_device), cmocka_unit_test(test_largest_go), cmocka_unit_test(test_two_widths),
-                                       cmocka_unit_test(test_uncached), cmocka_unit_test(test_too_small), cmocka_unit_test(test_ranks)};
+                                       cmocka_unit_test(test_uncached), cmocka_unit_test(test_host_room),
+                                       cmocka_unit_test(test_element_bytes), cmocka_unit_test(test_too_small), cmocka_unit_test(test_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,7 @@ static void open_model(const char *name, opened *o)
                                     .work = {.batch = o->cfg.train.batch_size, .value_bytes = 2, .table_bytes = 4, .states = 1,
                                              .alpha = o->cfg.data.synthetic.alpha}};
     dlrm_placement_rates(true, &o->args.work);
-    o->host = (dlrm_host_tables_args){.cached = true, .max_batch = o->args.work.batch};
+    o->host = (dlrm_host_tables_args){.cached = true, .max_batch = o->args.work.batch, .host_room = -1};
 }
 
 static void close_model(opened *o)
@@ -163,7 +163,7 @@ static void test_host_by_hand(void **state)
     dlrm_table table = {.name = "t", .rows = 1000, .dim = 8};
     dlrm_input input = {.name = "a", .hotness = 1};
     const dlrm_model_spec spec = {.n_tables = 1, .tables = &table, .n_inputs = 1, .inputs = &input, .table_elements = 8000};
-    dlrm_host_tables_args host = {.budget = 2000, .cached = true, .max_batch = 64};
+    dlrm_host_tables_args host = {.budget = 2000, .cached = true, .max_batch = 64, .host_room = -1};
     const dlrm_placement_args args = {.strategy = DLRM_BASIC, .data_parallel = -1, .row_slice = -1, .column_slice = -1, .host = &host,
                                       .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .row_states = 1, .memory_rate = 1e9,
                                                .network_rate = 1e9, .link_rate = 1e6}};
