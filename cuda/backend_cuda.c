@@ -1,5 +1,5 @@
-/* The CUDA backend: memory, queues, events, the op table. Ops are enqueued on two streams (compute, feed) and return at
- * once; the host waits only where it needs a result or its memory back. */
+/* The CUDA backend: memory, queues, events, the op table. Ops are enqueued on three streams (compute, feed,
+ * and beside for collectives and what runs with them) and return at once; the host waits only where it needs a result or its memory back. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,7 +166,7 @@ static void cuda_unpin(dlrm_backend *be, void *p)
 
 const void *cuda_constant_of(const cuda_impl *c, cuda_queue *q, const void *host, size_t bytes)
 {
-    const bool recording = c->recording && q == &c->compute;
+    const bool recording = c->recording && q != &c->feed;
     cuda_constant *oldest = NULL;
     DLRM_ASSERT(bytes <= q->capacity);
     q->uses++;
@@ -211,6 +211,12 @@ static void close_queue(dlrm_backend *be, cuda_queue *q)
 }
 
 /* --- order of the queues --- */
+
+void cuda_fork(const cuda_impl *c)
+{
+    cuda_must(c, cudaEventRecord(c->forked, c->compute.stream), "an event");
+    cuda_must(c, cudaStreamWaitEvent(c->beside.stream, c->forked, 0), "an event");
+}
 
 static void cuda_feed_wait(dlrm_backend *be)
 {
@@ -373,6 +379,8 @@ static void cuda_close(dlrm_backend *be)
         if (c->done[i]) cudaEventDestroy(c->done[i]);
     if (c->fed) cudaEventDestroy(c->fed);
     if (c->copied) cudaEventDestroy(c->copied);
+    if (c->forked) cudaEventDestroy(c->forked);
+    close_queue(be, &c->beside);
     close_queue(be, &c->feed);
     close_queue(be, &c->compute);
     dlrm_free(&be->impl);
@@ -430,7 +438,11 @@ static const dlrm_backend_ops cuda_ops = {
 
 static cudaError_t make_streams_and_events(cuda_impl *c)
 {
+    int least, greatest;
     cudaError_t code = cudaSetDevice(c->device);
+    if (code == cudaSuccess) code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (code == cudaSuccess) code = cudaStreamCreateWithPriority(&c->beside.stream, cudaStreamNonBlocking, greatest);
+    if (code == cudaSuccess) code = cudaEventCreateWithFlags(&c->forked, cudaEventDisableTiming);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&c->compute.stream, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&c->feed.stream, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming);
@@ -450,6 +462,7 @@ static dlrm_status open_rest(dlrm_backend *be, const dlrm_backend_args *args)
     TRY(dlrm_alloc(args->max_slots, sizeof *c->slots, "interaction slots", &c->slots));
     TRY(open_queue(be, &c->compute, capacity));
     TRY(open_queue(be, &c->feed, capacity));
+    TRY(open_queue(be, &c->beside, capacity));
     TRY(cuda_alloc(be, 1, sizeof *c->step, "step settings", &c->step));
     cuda_upload(be, c->step, &step, sizeof step);
     TRY(dlrm_alloc(1, sizeof *cut, "a cut", &cut));

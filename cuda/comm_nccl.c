@@ -1,4 +1,4 @@
-/* The step's collectives over NCCL, on a stream of their own beside the compute queue: a collective starts when what is
+/* The step's collectives over NCCL, on the queue beside the compute queue: a collective starts when what is
  * before it on that queue has run, and finish makes the queue wait for it. Sums of gradients follow the tree of
  * base/tree.h, as on CPU: each rank gets its segment of all ranks' partial sums, adds them in tree order, and sends the
  * total to all. A thread watches for errors and for collectives that do not end. */
@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -19,8 +20,7 @@ enum { TICKETS = 32 };
 typedef struct nccl_exchange {
     dlrm_backend *be;
     ncclComm_t comm;
-    cudaStream_t stream;
-    cudaEvent_t ready;
+    cudaStream_t stream; /* the backend's */
     cudaEvent_t done[2 * TICKETS]; /* ticket t: done[t % TICKETS]; the upper half: in steps that are being recorded */
     _Atomic double since[TICKETS];
     int recorded;
@@ -28,6 +28,8 @@ typedef struct nccl_exchange {
     int n_ranges, n_nodes; /* nodes: of this rank */
     dlrm_range range[DLRM_MAX_RANGES];
     dlrm_reduce layout[DLRM_MAX_RANGES];
+    cuda_peers *peers; /* NULL: no memory is shared */
+    bool asked;        /* whether it can be */
     float *received; /* [nodes of all ranks][this rank's longest segment] */
     double timeout_s;
     pthread_t thread;
@@ -52,6 +54,7 @@ static void cuda(const nccl_exchange *n, cudaError_t code, const char *what)
 static void give_up(nccl_exchange *n, dlrm_comm *comm, const char *why)
 {
     dlrm_comm_last_words(comm, why);
+    cuda_peers_stop(n->peers);
     ncclCommAbort(n->comm);
     _exit(DLRM_E_RUNTIME);
 }
@@ -96,12 +99,6 @@ static void *watch(void *arg)
 
 /* --- collectives --- */
 
-static void begin(nccl_exchange *n)
-{
-    cuda(n, cudaEventRecord(n->ready, cuda_of(n->be)->compute.stream), "an event");
-    cuda(n, cudaStreamWaitEvent(n->stream, n->ready, 0), "an event");
-}
-
 /* From now on the watch awaits what the stream has got so far. */
 static int start_watch(nccl_exchange *n, cudaStream_t stream)
 {
@@ -140,7 +137,7 @@ static int nccl_blocks_start(dlrm_exchange *x, const void *send, const int64_t *
 {
     nccl_exchange *n = x->impl;
     const int R = x->comm->ranks, me = x->comm->rank;
-    begin(n);
+    cuda_fork(cuda_of(n->be));
     copy(n, (char *)recv + recv_at[me], (const char *)send + send_at[me], send_at[me + 1] - send_at[me]);
     must(n, ncclGroupStart(), "an exchange");
     for (int k = 1; k < R; k++) {
@@ -158,7 +155,7 @@ static int nccl_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
     nccl_exchange *n = x->impl;
     const int R = x->comm->ranks, me = x->comm->rank;
     char *base = blocks;
-    begin(n);
+    cuda_fork(cuda_of(n->be));
     must(n, ncclGroupStart(), "an exchange");
     for (int k = 1; k < R; k++) {
         int source = (me - k + R) % R, target = (me + k) % R;
@@ -167,6 +164,26 @@ static int nccl_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
     }
     must(n, ncclGroupEnd(), "an exchange");
     x->comm->bytes_sent += (at[me + 1] - at[me]) * (R - 1);
+    return end(n);
+}
+
+static dlrm_status nccl_share(dlrm_exchange *x, int64_t bytes, const char *what, void **blocks)
+{
+    nccl_exchange *n = x->impl;
+    const char *set = getenv("DLRM_DIRECT_EXCHANGE"); /* 0: for comparisons, and to look for a fault */
+    if (!n->asked && !(set && !strcmp(set, "0"))) TRY(cuda_peers_open(n->be, x->comm, &n->peers));
+    n->asked = true;
+    if (n->peers) return cuda_peers_share(n->peers, bytes, what, blocks);
+    for (int p = 0; p < x->comm->ranks; p++) blocks[p] = NULL;
+    return DLRM_OK;
+}
+
+static int nccl_meet_start(dlrm_exchange *x, int64_t bytes)
+{
+    nccl_exchange *n = x->impl;
+    cuda_fork(cuda_of(n->be));
+    cuda_peers_meet(n->peers);
+    x->comm->bytes_sent += bytes;
     return end(n);
 }
 
@@ -183,7 +200,7 @@ static int nccl_reduce_start(dlrm_exchange *x, int range, float *nodes)
     const int64_t length = segment(r, me), bytes = sizeof(float);
     const int64_t stride = n->range[range].stride;
     float *base = nodes + n->range[range].from;
-    begin(n);
+    cuda_fork(cuda_of(n->be));
     for (int i = 0; i < mine; i++)
         copy(n, n->received + (r->first_node[me] + i) * length, base + i * stride + r->segment[me], length * bytes);
     must(n, ncclGroupStart(), "a sum of gradients");
@@ -239,6 +256,19 @@ static int alone_reduce_start(dlrm_exchange *x, int range, float *nodes)
     return 0;
 }
 
+static dlrm_status alone_share(dlrm_exchange *x, int64_t bytes, const char *what, void **blocks)
+{
+    (void)x, (void)bytes, (void)what;
+    blocks[0] = NULL;
+    return DLRM_OK;
+}
+
+static int alone_meet_start(dlrm_exchange *x, int64_t bytes)
+{
+    (void)x, (void)bytes;
+    return 0;
+}
+
 static void alone_finish(dlrm_exchange *x, int ticket)
 {
     (void)x, (void)ticket;
@@ -258,6 +288,8 @@ static const dlrm_exchange_ops alone_ops = {
     .name = "none",
     .blocks_start = alone_blocks_start,
     .gather_start = alone_gather_start,
+    .share = alone_share,
+    .meet_start = alone_meet_start,
     .reduce_start = alone_reduce_start,
     .finish = alone_finish,
     .recorded_ran = alone_recorded_ran,
@@ -282,8 +314,7 @@ static void nccl_close(dlrm_exchange *x)
     if (n->comm) ncclCommDestroy(n->comm);
     for (int i = 0; i < 2 * TICKETS; i++)
         if (n->done[i]) cudaEventDestroy(n->done[i]);
-    if (n->ready) cudaEventDestroy(n->ready);
-    if (n->stream) cudaStreamDestroy(n->stream);
+    cuda_peers_close(&n->peers);
     cuda_release(n->be, &n->received);
     for (int k = 0; k < n->n_ranges; k++) dlrm_reduce_close(&n->layout[k]);
     dlrm_free(&x->impl);
@@ -294,6 +325,8 @@ static const dlrm_exchange_ops nccl_ops = {
     .beside = true,
     .blocks_start = nccl_blocks_start,
     .gather_start = nccl_gather_start,
+    .share = nccl_share,
+    .meet_start = nccl_meet_start,
     .reduce_start = nccl_reduce_start,
     .finish = nccl_finish,
     .recorded_ran = nccl_recorded_ran,
@@ -315,12 +348,10 @@ static dlrm_status open_layouts(nccl_exchange *n, const dlrm_exchange_args *a)
     return cuda_alloc(a->be, first[a->comm->ranks] * longest, sizeof(float), "gradients of all ranks", &n->received);
 }
 
-static dlrm_status open_stream(nccl_exchange *n)
+static dlrm_status open_events(nccl_exchange *n)
 {
-    int least, greatest;
-    cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    if (code == cudaSuccess) code = cudaStreamCreateWithPriority(&n->stream, cudaStreamNonBlocking, greatest);
-    if (code == cudaSuccess) code = cudaEventCreateWithFlags(&n->ready, cudaEventDisableTiming);
+    cudaError_t code = cudaSuccess;
+    n->stream = cuda_of(n->be)->beside.stream;
     for (int i = 0; i < 2 * TICKETS && code == cudaSuccess; i++) code = cudaEventCreateWithFlags(&n->done[i], cudaEventDisableTiming);
     return code == cudaSuccess ? DLRM_OK : FAIL(DLRM_E_RUNTIME, "GPU %d: %s", cuda_of(n->be)->device, cudaGetErrorString(code));
 }
@@ -338,7 +369,7 @@ dlrm_status dlrm_nccl_exchange_open(const dlrm_exchange_args *a, dlrm_exchange *
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->stop_signal, NULL);
     dlrm_status mine = open_layouts(n, a);
-    if (mine == DLRM_OK) mine = open_stream(n);
+    if (mine == DLRM_OK) mine = open_events(n);
     if (mine == DLRM_OK && a->comm->rank == 0 && ncclGetUniqueId(&id) != ncclSuccess)
         mine = FAIL(DLRM_E_RUNTIME, "NCCL: no id for this job: %s", ncclGetLastError(NULL));
     TRY(dlrm_comm_agree(a->comm, mine)); /* all go on, or none */

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "backend/backend.h"
+#include "comm/comm.h"
 #include "kernels.h"
 
 /* Small tables that kernels read (slots of an interaction, inputs of a lookup, a cut): the same again and again. Each
@@ -34,7 +35,8 @@ typedef struct cuda_impl {
     dlrm_dtype precision;
     uint64_t seed; /* of random roundings */
     uint32_t operand_bytes; /* of an activation */
-    cuda_queue compute, feed;
+    cuda_queue compute, feed, beside;
+    cudaEvent_t forked;             /* of the compute queue, when something was last put on the queue beside it */
     cudaEvent_t copied;             /* host memory of the batches fed has been read */
     cudaEvent_t fed;                /* of the slot begun last */
     cudaEvent_t done[DLRM_STAGES];  /* a slot's batch has been worked on */
@@ -68,6 +70,22 @@ dlrm_status cuda_alloc(dlrm_backend *be, int64_t count, size_t size, const char 
 void cuda_release(dlrm_backend *be, void *p);
 /* Device copy of `bytes` bytes, valid for what is enqueued on this queue next. */
 const void *cuda_constant_of(const cuda_impl *c, cuda_queue *q, const void *host, size_t bytes);
+
+/* What is put on the queue `beside` next runs when what is on the compute queue now has run. */
+void cuda_fork(const cuda_impl *c);
+
+/* peers.c: memory that the GPUs of all ranks can write into. All but meet and stop are collective. */
+typedef struct cuda_peers cuda_peers;
+/* *out: NULL where the GPUs cannot reach each other; to be closed also after an error. */
+dlrm_status cuda_peers_open(dlrm_backend *be, dlrm_comm *comm, cuda_peers **out) DLRM_MUST_USE;
+/* As dlrm_exchange_ops.share. */
+dlrm_status cuda_peers_share(cuda_peers *p, int64_t bytes, const char *what, void **blocks) DLRM_MUST_USE;
+/* What follows on the queue beside runs when all ranks are here, and sees what they wrote before. */
+void cuda_peers_meet(const cuda_peers *p);
+/* Nobody waits any more. */
+void cuda_peers_stop(cuda_peers *p);
+/* When nothing uses the memory any more. */
+void cuda_peers_close(cuda_peers **p);
 
 /* linear.c */
 dlrm_status cuda_matmuls_open(dlrm_backend *be, const dlrm_backend_args *args) DLRM_MUST_USE;

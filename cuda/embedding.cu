@@ -5,6 +5,12 @@
 
 enum { LOOKUP_THREADS = 256, LOOKUP_SAMPLES = 256, IN_FLIGHT = 4, LIST_THREADS = 128 };
 
+/* Blocks a multiprocessor, by registers. */
+__host__ __device__ constexpr int lookup_blocks(bool plain)
+{
+    return plain ? 4 : 3;
+}
+
 /* --- descriptors --- */
 
 static size_t take(size_t *at, int64_t count, size_t size)
@@ -206,7 +212,7 @@ template <class T, class O, bool PLAIN> __device__ __forceinline__ const T *row_
 /* Bags of one id: `lanes` lanes a row, each IN_FLIGHT rows at a time. */
 template <int V, class T, class O, bool PLAIN> __device__ __forceinline__ void lookup_single(const lookup_job<T, O, PLAIN> &a, int lanes)
 {
-    const int groups = LOOKUP_THREADS / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
+    const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
     for (int64_t s = a.begin + group; s < a.end; s += groups * IN_FLIGHT) {
         const T *row[IN_FLIGHT];
 #pragma unroll
@@ -229,7 +235,7 @@ template <int V, class T, class O, bool PLAIN> __device__ __forceinline__ void l
 /* Bags of any length: one bag at a time, its rows added in order. */
 template <int V, class T, class O, bool PLAIN> __device__ __forceinline__ void lookup_pooled(const lookup_job<T, O, PLAIN> &a, int lanes)
 {
-    const int groups = LOOKUP_THREADS / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
+    const int groups = blockDim.x / lanes, group = threadIdx.x / lanes, first = threadIdx.x % lanes * V;
     for (int64_t s = a.begin + group; s < a.end; s += groups) { /* with a mean, one bag a sample */
         const int64_t begin = a.offsets ? a.offsets[s] : s * a.hotness,
                       end = a.offsets ? a.offsets[s + 1] : begin + a.hotness;
@@ -265,7 +271,7 @@ template <int V, class T, class O, bool PLAIN> __device__ __forceinline__ void l
 /* What block `block` of those that share some samples does: for an input whose column of row 0 is at `out`. */
 template <class T, bool PLAIN, class O>
 __device__ __forceinline__ lookup_job<T, O, PLAIN> lookup_job_of(const dlrm_cuda_shard &s, const dlrm_cuda_input &in,
-                                                                 const dlrm_cuda_bags &bags, int64_t B, int block, O *out, int64_t width)
+                                                                 const dlrm_cuda_bags &bags, int64_t B, unsigned at, O *out, int64_t width)
 {
     const dlrm_cuda_table *t = &s.tables[in.table];
     const int vectors = PLAIN ? 1 : in.vectors;
@@ -276,7 +282,8 @@ __device__ __forceinline__ lookup_job<T, O, PLAIN> lookup_job_of(const dlrm_cuda
     a.out = out;
     a.ids = bags.ids;
     a.offsets = bags.offsets;
-    const int64_t begin = (int64_t)(blockIdx.x / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
+    const int block = at % s.blocks;
+    const int64_t begin = (int64_t)(at / s.blocks) * LOOKUP_SAMPLES + (block - in.first_block) * (LOOKUP_SAMPLES / in.blocks);
     const int64_t end = begin + LOOKUP_SAMPLES / in.blocks < B ? begin + LOOKUP_SAMPLES / in.blocks : B;
     a.begin = begin * vectors;
     a.end = end * vectors;
@@ -289,44 +296,50 @@ __device__ __forceinline__ lookup_job<T, O, PLAIN> lookup_job_of(const dlrm_cuda
     return a;
 }
 
-/* Each s.blocks blocks have the next LOOKUP_SAMPLES samples; of these each input has one or more. Moves, per bag of one
- * id, a row of the table and a row of O. */
+/* Each s.blocks shares of the work have the next LOOKUP_SAMPLES samples; of these each input has one or more. */
 template <class T, class O, bool PLAIN>
-__global__ void __launch_bounds__(LOOKUP_THREADS, PLAIN ? 4 : 3)
-    lookup_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, O *out, bool aligned)
+__device__ __forceinline__ void lookup_share(const dlrm_cuda_shard &s, const dlrm_cuda_bags *bags, int64_t B, O *out, bool aligned, unsigned at)
 {
-    const int block = blockIdx.x % s.blocks;
-    int j = -1; /* the last input that begins at or before this block */
-    for (int i = threadIdx.x; i - (int)threadIdx.x < s.n_inputs; i += LOOKUP_THREADS)
+    const int block = at % s.blocks;
+    int j = -1; /* the last input that begins at or before this share */
+    for (int i = threadIdx.x; i - (int)threadIdx.x < s.n_inputs; i += blockDim.x)
         j += __syncthreads_count(i < s.n_inputs && s.inputs[i].first_block <= block);
     const dlrm_cuda_input in = s.inputs[j];
     if constexpr (!PLAIN && sizeof(O) < sizeof(float))
         if (in.exact) { /* fp32 in the place of two elements */
-            lookup_input<1>(lookup_job_of<T, PLAIN>(s, in, bags[j], B, block, (float *)(out + in.column), s.width / 2));
+            lookup_input<1>(lookup_job_of<T, PLAIN>(s, in, bags[j], B, at, (float *)(out + in.column), s.width / 2));
             return;
         }
-    const lookup_job<T, O, PLAIN> a = lookup_job_of<T, PLAIN>(s, in, bags[j], B, block, out + in.column, s.width);
+    const lookup_job<T, O, PLAIN> a = lookup_job_of<T, PLAIN>(s, in, bags[j], B, at, out + in.column, s.width);
     if (aligned && a.dim % 4 == 0 && in.column % 4 == 0)
         lookup_input<4>(a);
     else
         lookup_input<1>(a);
 }
 
+/* Moves, per bag of one id, a row of the table and a row of O. */
+template <class T, class O, bool PLAIN>
+__global__ void __launch_bounds__(LOOKUP_THREADS *lookup_blocks(PLAIN))
+    lookup_kernel(const dlrm_cuda_shard s, const dlrm_cuda_bags *bags, int64_t B, O *out, bool aligned, unsigned shares)
+{
+    for (unsigned at = blockIdx.x; at < shares; at += gridDim.x) lookup_share<T, O, PLAIN>(s, bags, B, out, aligned, at);
+}
+
 template <bool PLAIN>
-static cudaError_t launch_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out, dlrm_dtype type,
+static cudaError_t launch_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out, dlrm_dtype type, int most,
                                  cudaStream_t stream)
 {
     const bool aligned = s->width % 4 == 0 && aligned_to(out, 4 * dlrm_dtype_bytes(type));
-    const unsigned blocks = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->blocks);
+    const unsigned shares = (unsigned)(ceil_div(B, LOOKUP_SAMPLES) * s->blocks), blocks = most > 0 && shares > (unsigned)most ? most : shares;
+    const unsigned threads = LOOKUP_THREADS * (blocks < shares ? lookup_blocks(PLAIN) : 1);
     WITH_TYPE(s->dtype, T,
-              WITH_TYPE(type, O,
-                        (lookup_kernel<T, O, PLAIN><<<blocks, LOOKUP_THREADS, 0, stream>>>(*s, bags, B, (O *)out, aligned))));
+              WITH_TYPE(type, O, (lookup_kernel<T, O, PLAIN><<<blocks, threads, 0, stream>>>(*s, bags, B, (O *)out, aligned, shares))));
     return cudaGetLastError();
 }
 
-cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out,
-                             dlrm_dtype type, cudaStream_t stream)
+cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *s, const dlrm_cuda_bags *bags, int64_t B, void *out, dlrm_dtype type, int most,
+                             cudaStream_t stream)
 {
     if (B == 0 || s->n_inputs == 0) return cudaSuccess;
-    return s->plain ? launch_lookup<true>(s, bags, B, out, type, stream) : launch_lookup<false>(s, bags, B, out, type, stream);
+    return s->plain ? launch_lookup<true>(s, bags, B, out, type, most, stream) : launch_lookup<false>(s, bags, B, out, type, most, stream);
 }

@@ -63,7 +63,7 @@ void cuda_steps_forget(cuda_impl *c)
     cuda_steps *s = c->steps;
     if (!s) return;
     DLRM_ASSERT(!c->recording);
-    for (int i = 0; i < CONSTANTS; i++) c->compute.constants[i].kept = false;
+    for (int i = 0; i < CONSTANTS; i++) c->compute.constants[i].kept = c->beside.constants[i].kept = false;
     for (int k = 0; k < DLRM_STAGES; k++) {
         slot_graphs *slot = &s->slots[k];
         step_graph *graphs[] = {&slot->plain, &slot->timed};

@@ -120,9 +120,10 @@ cudaError_t dlrm_cuda_shard_bind(dlrm_cuda_shard *shard, const dlrm_cuda_table *
 void dlrm_cuda_sorted_bind(const dlrm_cuda_shard *shard, void *memory, dlrm_cuda_sorted *out);
 
 /* out [B, W] of dtype `type` = sum or mean of each bag's rows, in the bag's order; an empty bag gives zeros. bags:
- * device array [n_inputs]. Columns that are no input's are left alone. */
+ * device array [n_inputs]. Columns that are no input's are left alone. most: of the multiprocessors
+ * that it may use, each of which it then fills, leaving the others to kernels beside it; 0: all, as it comes. */
 cudaError_t dlrm_cuda_lookup(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B, void *out,
-                             dlrm_dtype type, cudaStream_t stream);
+                             dlrm_dtype type, int most, cudaStream_t stream);
 /* work: work_bytes, aligned to 256; not shared by sorts that may run at the same time. */
 cudaError_t dlrm_cuda_sort(const dlrm_cuda_shard *shard, const dlrm_cuda_bags *bags, int64_t B,
                            const dlrm_cuda_sorted *sorted, void *work, cudaStream_t stream);
@@ -278,6 +279,9 @@ cudaError_t dlrm_cuda_convert_rows(const void *from, dlrm_dtype from_type, int64
  * NULL: all 0); the total ends in part 0, the others are used up. */
 cudaError_t dlrm_cuda_tree_sum(float *parts, int64_t stride, int64_t n, int n_parts, const int *levels,
                                cudaStream_t stream);
+/* Returns (in the stream's order) when all ranks are here, and what their kernels before this one wrote into any GPU's memory is there.
+ * flags: device array [ranks] of the ranks' arrays [ranks], 0 at first; meetings: device, so far; *stop: host memory, not 0: give up. */
+cudaError_t dlrm_cuda_meet(uint64_t *const *flags, int rank, int ranks, uint64_t *meetings, const int *stop, cudaStream_t stream);
 /* *found = 1 if any of n elements is infinite or NaN, else unchanged. */
 cudaError_t dlrm_cuda_find_nonfinite(const void *p, dlrm_dtype type, int64_t n, int32_t *found, cudaStream_t stream);
 

@@ -158,13 +158,28 @@ void cuda_feed(dlrm_backend *be, const dlrm_feed_args *a)
                                             dlrm_pitch(be, a->dense_features), a->b, a->dense_features, c->feed.stream), "dense features");
 }
 
+/* Multiprocessors for a lookup that writes to another GPU and leaves the others to what runs beside it: as many as read what the link
+ * takes, measured on H200s. 0: that would be most of them. */
+static int beside_blocks(const dlrm_shard *s)
+{
+    enum { PER_BYTE = 16 /* for each byte read, by bytes written */, MOST = 64 };
+    int64_t elements = 0;
+    for (int j = 0; j < s->n_inputs; j++)
+        elements += (int64_t)s->inputs[j].hotness * s->inputs[j].vectors * s->tables[s->inputs[j].table].dim;
+    const int64_t written = s->width * (int64_t)dlrm_dtype_bytes(s->wire), read = elements * (int64_t)dlrm_dtype_bytes(s->dtype);
+    const int64_t blocks = PER_BYTE * read / written + 1;
+    return blocks > MOST ? 0 : (int)blocks;
+}
+
 void cuda_lookup(dlrm_backend *be, const dlrm_lookup_args *a)
 {
     cuda_impl *c = cuda_of(be);
     const shard_work *w = a->shard->work;
+    cuda_queue *q = a->beside ? &c->beside : &c->compute;
     if (a->shard->n_inputs == 0) return;
-    cuda_must(c, dlrm_cuda_lookup(&w->shard, bags_on(c, &c->compute, a->shard, a->bags), a->B, a->pooled, a->shard->wire, c->compute.stream),
-              "lookup");
+    if (a->beside) cuda_fork(c);
+    cuda_must(c, dlrm_cuda_lookup(&w->shard, bags_on(c, q, a->shard, a->bags), a->B, a->pooled, a->shard->wire,
+                                  a->beside ? beside_blocks(a->shard) : 0, q->stream), "lookup");
 }
 
 void cuda_sort(dlrm_backend *be, const dlrm_lookup_args *a)

@@ -110,6 +110,7 @@ if wants bits; then
     job "steps as graphs and op by op" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_one_gpu
     [ "$gpus" = 1 ] || job "the same on two GPUs" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_two_gpus
     job "checkpoints, one GPU and CPU" "$python" tests/run/test_checkpoints_gpu.py "$trainer" OnGpus.test_one_gpu OnGpus.test_bf16 OnGpus.test_other_device
+    [ "$gpus" = 1 ] || job "a rank of two GPUs killed or stopped" "$python" tests/run/test_faults_gpu.py "$trainer"
     [ "$gpus" = 1 ] || job "checkpoints, two GPUs" "$python" tests/run/test_checkpoints_gpu.py "$trainer" OnGpus.test_two_gpus
     job "tables in the host's memory" "$python" tests/run/test_host_memory.py "$trainer" OnGpu
     job "unpooled ids" "$python" tests/run/test_unpooled.py "$trainer" OnGpus.test_one_gpu

@@ -9,7 +9,8 @@
  * takes dlrm_pitch(w) elements, of which those beyond w are 0 and stay 0.
  *
  * Queues: an op may return before it has run. `feed` and `sort` run in order on one queue, all other ops in order on
- * another; slot_begin makes the second wait for the first.
+ * another; slot_begin makes the second wait for the first. Collectives, and what is told to run `beside`, are in order on a
+ * third, each behind what was on the second when it was started.
  *
  * Repeatability: every op gives the same bits on every call with the same arguments, of a backend opened alike: without
  * `pinned`, linear layers cut their products by the number of threads. With `pinned` set at opening, results do not
@@ -233,6 +234,8 @@ typedef struct dlrm_lookup_args {
     void *pooled;          /* [B, W] = sum or mean of each bag's rows; an empty bag gives zeros */
     int slot;              /* sort: whose rows these are; below DLRM_SORTED. CPU keeps one batch sorted, whatever its slot:
                               update it before the next sort */
+    bool beside;           /* lookup: runs beside the ops that follow, in the order of collectives that are started; a ticket of one that
+                              is started later ends it, too */
 } dlrm_lookup_args;
 
 /* An optimizer's settings for one step. The update rules (design.md section 5), g = gradient:

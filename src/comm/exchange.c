@@ -21,6 +21,19 @@ static int mpi_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
     return 0;
 }
 
+static dlrm_status mpi_share(dlrm_exchange *x, int64_t bytes, const char *what, void **blocks)
+{
+    (void)bytes, (void)what;
+    for (int p = 0; p < x->comm->ranks; p++) blocks[p] = NULL;
+    return DLRM_OK;
+}
+
+static int mpi_meet_start(dlrm_exchange *x, int64_t bytes)
+{
+    (void)x, (void)bytes; /* nothing is shared */
+    return 0;
+}
+
 static int mpi_reduce_start(dlrm_exchange *x, int range, float *nodes)
 {
     mpi_exchange *m = x->impl;
@@ -49,6 +62,8 @@ static const dlrm_exchange_ops mpi_ops = {
     .name = "mpi",
     .blocks_start = mpi_blocks_start,
     .gather_start = mpi_gather_start,
+    .share = mpi_share,
+    .meet_start = mpi_meet_start,
     .reduce_start = mpi_reduce_start,
     .finish = mpi_finish,
     .recorded_ran = mpi_recorded_ran,

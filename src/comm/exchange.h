@@ -13,6 +13,12 @@ typedef struct dlrm_exchange_ops {
     int (*blocks_start)(dlrm_exchange *, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at);
     /* In place: everyone's block goes to all. Returns a ticket. */
     int (*gather_start)(dlrm_exchange *, void *blocks, const int64_t *at);
+    /* Memory that all ranks' ops may write into: blocks[p] is rank p's, of `bytes` bytes that may differ by rank, as seen from here;
+     * zeroed, freed by close. Where the ranks' devices cannot reach each other blocks are NULL, on every rank. Collective. */
+    dlrm_status (*share)(dlrm_exchange *, int64_t bytes, const char *what, void **blocks);
+    /* What each rank's ops up to here, those beside the queue included, have written into shared memory is there; `bytes` of it have
+     * left this rank. Returns a ticket. */
+    int (*meet_start)(dlrm_exchange *, int64_t bytes);
     /* One of the ranges given at opening; nodes: [this rank's nodes][stride], the total ends in node 0. Returns a ticket. */
     int (*reduce_start)(dlrm_exchange *, int range, float *nodes);
     void (*finish)(dlrm_exchange *, int ticket);

@@ -63,18 +63,42 @@ static dlrm_status open_join(dlrm_backend *be, dlrm_embedding *e, int64_t max_ow
 dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm_model_spec *spec, const dlrm_placement *place,
                                 const dlrm_config *cfg, int64_t max_batch, int64_t max_own, dlrm_embedding *e)
 {
-    *e = (dlrm_embedding){.spec = spec, .place = place, .value_bytes = dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg))};
-    const int64_t width = place->width[c->rank], received = max_own * dlrm_placement_received(place);
+    *e = (dlrm_embedding){.spec = spec, .place = place, .rank = c->rank,
+                          .value_bytes = dlrm_dtype_bytes(dlrm_config_exchange_dtype(cfg))};
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->send_at, "exchange", &e->send_at));
     TRY(dlrm_alloc(c->ranks + 1, sizeof *e->recv_at, "exchange", &e->recv_at));
+    TRY(dlrm_alloc(c->ranks, sizeof *e->all_received, "exchange", &e->all_received));
+    TRY(dlrm_alloc(c->ranks, sizeof *e->all_d_pooled, "exchange", &e->all_d_pooled));
     TRY(dlrm_tables_open(be, spec, place, c->rank, cfg, max_batch, &e->own));
+    TRY(dlrm_alloc(e->own.shard.n_inputs, sizeof *e->some_bags, "ids", &e->some_bags));
     TRY(dlrm_replicated_open(be, spec, place, cfg, max_batch, max_own, &e->replicated));
-    TRY(open_join(be, e, max_own));
-    TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors", &e->pooled));
-    TRY(be->ops->alloc(be, max_batch * width, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));
+    return open_join(be, e, max_own);
+}
+
+/* All ranks' memory for vectors that arrive and for gradients that do; false in `direct`: it cannot be shared. */
+static dlrm_status share(dlrm_embedding *e, dlrm_exchange *x, int64_t sent, int64_t received)
+{
+    const int me = x->comm->rank, bytes = (int)e->value_bytes;
+    TRY(x->ops->share(x, received * bytes, "received vectors", e->all_received));
+    if (!e->all_received[me]) return DLRM_OK;
+    TRY(x->ops->share(x, sent * bytes, "pooled vectors' gradients", e->all_d_pooled));
+    if (!e->all_d_pooled[me]) return DLRM_OK;
+    e->direct = true;
+    e->received = e->all_received[me];
+    e->d_pooled = e->all_d_pooled[me];
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_embedding_connect(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t max_own, bool scaled)
+{
+    const int64_t sent = max_batch * e->place->width[x->comm->rank], received = max_own * dlrm_placement_received(e->place);
+    if (e->place->ranks > 1 && !scaled) TRY(share(e, x, sent, received));
+    if (e->direct) return DLRM_OK;
+    TRY(be->ops->alloc(be, sent, e->value_bytes, "pooled vectors", &e->pooled));
+    TRY(be->ops->alloc(be, sent, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));
     e->received = e->pooled;
     e->d_received = e->d_pooled;
-    if (c->ranks == 1) return DLRM_OK;
+    if (e->place->ranks == 1) return DLRM_OK;
     e->received = e->d_received = NULL;
     TRY(be->ops->alloc(be, received, e->value_bytes, "received vectors", &e->received));
     return be->ops->alloc(be, received, e->value_bytes, "received vectors' gradients", &e->d_received);
@@ -84,6 +108,7 @@ void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e)
 {
     dlrm_tables_close(be, &e->own);
     dlrm_replicated_close(be, &e->replicated);
+    if (e->direct) e->received = e->d_pooled = NULL; /* the exchange's */
     if (e->received != e->pooled) be->ops->release(be, &e->received);
     if (e->d_received != e->d_pooled) be->ops->release(be, &e->d_received);
     be->ops->release(be, &e->join.joined);
@@ -94,6 +119,9 @@ void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e)
     dlrm_free(&e->joined_input);
     be->ops->release(be, &e->pooled);
     be->ops->release(be, &e->d_pooled);
+    dlrm_free(&e->all_received);
+    dlrm_free(&e->all_d_pooled);
+    dlrm_free(&e->some_bags);
     dlrm_free(&e->send_at);
     dlrm_free(&e->recv_at);
 }
@@ -117,15 +145,27 @@ const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice)
     return NULL;
 }
 
+const char *dlrm_embedding_exchange_name(const dlrm_embedding *e, const dlrm_exchange *x)
+{
+    return e->place->ranks == 1 ? "none" : e->direct ? "direct" : x->ops->name;
+}
+
+/* First byte of the gradients that go to a slice's owner. */
+static char *gradients_to(const dlrm_embedding *e, int owner)
+{
+    if (!e->direct) return (char *)e->d_received + e->recv_at[owner];
+    return (char *)e->all_d_pooled[owner] + e->sample_at[e->rank] * e->place->width[owner] * (int64_t)e->value_bytes;
+}
+
 /* Where the own samples' vectors of a part lie. */
 static dlrm_vector_slot slot_of(const dlrm_embedding *e, dlrm_part_vector v)
 {
     const dlrm_vector_part *part = &e->place->parts[v.part];
     const dlrm_slice *s = &e->place->slices[part->slice];
-    const int64_t stride = e->place->width[s->owner], at = e->recv_at[s->owner] + part->column * (int64_t)e->value_bytes;
+    const int64_t stride = e->place->width[s->owner], at = part->column * (int64_t)e->value_bytes;
     const int64_t before = (int64_t)v.vector * s->columns, bytes = part->exact ? (int64_t)sizeof(float) : (int64_t)e->value_bytes;
-    return (dlrm_vector_slot){.data = (char *)e->received + at + before * bytes, .stride = stride, .width = s->columns,
-                              .grad = (char *)e->d_received + at + before * (int64_t)e->value_bytes, .grad_stride = stride};
+    return (dlrm_vector_slot){.data = (char *)e->received + e->recv_at[s->owner] + at + before * bytes, .stride = stride, .width = s->columns,
+                              .grad = gradients_to(e, s->owner) + at + before * (int64_t)e->value_bytes, .grad_stride = stride};
 }
 
 /* Offsets of the own samples' whole bags, where parts of them travel apart and are to be divided here; else NULL. */
@@ -154,6 +194,7 @@ static void begin_join(dlrm_embedding *e, int stage, int64_t begin, int64_t own)
 void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at, int rank)
 {
     const int64_t bytes = (int64_t)e->value_bytes, own = sample_at[rank + 1] - sample_at[rank];
+    e->sample_at = sample_at;
     for (int p = 0; p < e->place->ranks; p++) {
         e->send_at[p + 1] = sample_at[p + 1] * e->place->width[rank] * bytes;
         e->recv_at[p + 1] = e->recv_at[p] + own * e->place->width[p] * bytes;
@@ -162,16 +203,43 @@ void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at
     begin_join(e, stage, sample_at[rank], own);
 }
 
+/* Vectors of rank p's samples, to where that rank reads them. */
+static void lookup_for(dlrm_backend *be, dlrm_embedding *e, int p, int stage)
+{
+    const int64_t begin = e->sample_at[p], samples = e->sample_at[p + 1] - begin;
+    int64_t before = 0; /* vectors' elements of a sample that ranks before this one give */
+    for (int q = 0; q < e->rank; q++) before += e->place->width[q];
+    for (int i = 0; i < e->own.shard.n_inputs; i++)
+        e->some_bags[i] = dlrm_bags_from(&e->own.shard.inputs[i], &e->own.bags[stage][i], begin);
+    dlrm_lookup_args a = {.shard = &e->own.shard, .B = samples, .bags = e->some_bags, .beside = p != e->rank,
+                          .pooled = (char *)e->all_received[p] + samples * before * (int64_t)e->value_bytes};
+    be->ops->lookup(be, &a);
+}
+
 void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage)
 {
+    const int R = e->place->ranks;
     dlrm_lookup_args a = {.shard = &e->own.shard, .B = B, .bags = e->own.bags[stage], .pooled = e->pooled};
-    be->ops->lookup(be, &a);
+    for (int k = 1; e->direct && k <= R; k++) lookup_for(be, e, (e->rank + k) % R, stage);
+    if (!e->direct) be->ops->lookup(be, &a);
     dlrm_replicated_lookup(be, &e->replicated, stage);
+}
+
+/* Of all ranks' blocks, what goes to others. */
+static int64_t to_others(const dlrm_embedding *e, const int64_t *at)
+{
+    return at[e->place->ranks] - (at[e->rank + 1] - at[e->rank]);
 }
 
 int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x)
 {
+    if (e->direct) return x->ops->meet_start(x, to_others(e, e->send_at));
     return e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->pooled, e->send_at, e->received, e->recv_at);
+}
+
+void dlrm_embedding_release(dlrm_embedding *e, dlrm_exchange *x)
+{
+    if (e->direct) x->ops->finish(x, x->ops->meet_start(x, 0));
 }
 
 /* Of the own samples' vectors, as they are about to travel. */
@@ -188,7 +256,11 @@ int dlrm_embedding_exchange_gradients(dlrm_backend *be, dlrm_embedding *e, dlrm_
 {
     if (e->join.n_vectors) be->ops->join_backward(be, &e->join);
     if (flag) find_overflow(be, e, own, flag);
-    int vectors = e->place->ranks == 1 ? 0 : x->ops->blocks_start(x, e->d_received, e->recv_at, e->d_pooled, e->send_at);
+    int vectors = 0;
+    if (e->direct)
+        vectors = x->ops->meet_start(x, to_others(e, e->recv_at));
+    else if (e->place->ranks > 1)
+        vectors = x->ops->blocks_start(x, e->d_received, e->recv_at, e->d_pooled, e->send_at);
     dlrm_replicated_exchange(be, &e->replicated, x, range, stage);
     return vectors;
 }

@@ -124,7 +124,7 @@ static dlrm_status open_stages(dlrm_model *m)
 dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec, const dlrm_placement *place, dlrm_backend *be,
                             dlrm_comm *comm, int64_t max_batch, dlrm_model *m)
 {
-    *m = (dlrm_model){.cfg = cfg, .spec = spec, .place = place, .be = be, .comm = comm, .scaled = be->act == DLRM_FP16};
+    *m = (dlrm_model){.cfg = cfg, .spec = spec, .place = place, .be = be, .comm = comm, .max_batch = max_batch, .scaled = be->act == DLRM_FP16};
     if (m->scaled) be->ops->scale_set(be, &(dlrm_scale){.scale = DLRM_FIRST_SCALE});
     m->max_own = most_own(cfg, comm, max_batch);
     TRY(open_params(m));
@@ -150,7 +150,8 @@ dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open)
                                       [DLRM_RANGE_REPLICATED] = {0, m->emb.replicated.n_values, m->emb.replicated.n_values}},
                             .deterministic = m->cfg->train.deterministic, .chunks = (int)m->cfg->train.deterministic_chunks,
                             .timeout_s = m->cfg->parallel.timeout_s};
-    return open(&a, &m->exchange);
+    TRY(open(&a, &m->exchange));
+    return dlrm_embedding_connect(m->be, &m->emb, &m->exchange, m->max_batch, m->max_own, m->scaled);
 }
 
 void dlrm_model_close(dlrm_model *m)

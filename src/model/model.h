@@ -38,7 +38,7 @@ typedef struct dlrm_model {
     dlrm_cross cross;         /* of interaction dcn; else no layers */
     dlrm_exchange exchange;
     dlrm_reduce reduce;       /* the layout of sums over ranks, for losses */
-    int64_t max_own;          /* samples of this rank, at most */
+    int64_t max_batch, max_own; /* samples of all ranks, of this rank, at most */
     void *x, *dx;             /* [max_own, interaction_width]: output of the interaction op and its gradient */
     int n_slots;
     dlrm_vector_slot *slots;  /* [n_slots]: the bottom output, then the inputs' vectors or their parts */

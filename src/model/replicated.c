@@ -99,14 +99,6 @@ void dlrm_replicated_close(dlrm_backend *be, dlrm_replicated *r)
     dlrm_free(&r->gather_at);
 }
 
-/* The bags from sample `begin` on. */
-static dlrm_bags bags_from(const dlrm_shard_input *in, const dlrm_bags *all, int64_t begin)
-{
-    if (all->offsets) return (dlrm_bags){.ids = all->ids, .offsets = all->offsets + begin, .count = all->count};
-    const int64_t before = begin * in->hotness * in->vectors;
-    return (dlrm_bags){.ids = all->ids + before, .count = all->count - before};
-}
-
 void dlrm_replicated_feed(dlrm_backend *be, dlrm_replicated *r, int stage, const dlrm_batch *batch, bool train)
 {
     dlrm_shard *s = &r->tables.shard;
@@ -118,7 +110,7 @@ void dlrm_replicated_feed(dlrm_backend *be, dlrm_replicated *r, int stage, const
         const dlrm_ids *ids = &batch->inputs[r->tables.place->parts[r->tables.part[i]].input];
         const int64_t ids_before = batch->begin - ids->first;
         DLRM_ASSERT(ids_before == 0 || !ids->offsets);
-        bags[i] = bags_from(&s->inputs[i], &bags[i], ids_before);
+        bags[i] = dlrm_bags_from(&s->inputs[i], &bags[i], ids_before);
         if (!ids->offsets) bags[i].count = samples * s->inputs[i].hotness * s->inputs[i].vectors;
     }
     dlrm_feed_args a = {.shard = s, .slot = stage, .B = samples, .bags = bags, .to_bags = bags};
@@ -141,7 +133,7 @@ void dlrm_replicated_lookup(dlrm_backend *be, dlrm_replicated *r, int stage)
     dlrm_lookup_args a = {.shard = &r->tables.shard, .B = r->own, .bags = r->tables.bags[stage], .pooled = r->pooled};
     if (a.shard->n_tables == 0) return;
     if (r->gathers) {
-        for (int i = 0; i < a.shard->n_inputs; i++) r->own_bags[i] = bags_from(&a.shard->inputs[i], &r->tables.bags[stage][i], r->begin);
+        for (int i = 0; i < a.shard->n_inputs; i++) r->own_bags[i] = dlrm_bags_from(&a.shard->inputs[i], &r->tables.bags[stage][i], r->begin);
         a.bags = r->own_bags;
     }
     be->ops->lookup(be, &a);

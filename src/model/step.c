@@ -79,6 +79,7 @@ void dlrm_forward(dlrm_model *m, int stage)
 {
     begin(m, stage);
     forward(m, no_lap);
+    dlrm_embedding_release(&m->emb, &m->exchange);
     m->be->ops->slot_end(m->be, stage);
 }
 

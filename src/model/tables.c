@@ -278,6 +278,13 @@ static void translate(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool le
     }
 }
 
+dlrm_bags dlrm_bags_from(const dlrm_shard_input *in, const dlrm_bags *all, int64_t begin)
+{
+    const int64_t bags = begin * in->vectors, ids = all->offsets ? 0 : bags * in->hotness;
+    return (dlrm_bags){.ids = all->ids + ids, .offsets = all->offsets ? all->offsets + bags : NULL, .count = all->count - ids,
+                       .whole = all->whole ? all->whole + begin : NULL};
+}
+
 void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool learn)
 {
     if (t->spec->n_vocabularies > 0) translate(t, stage, inputs, learn);

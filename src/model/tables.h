@@ -37,6 +37,8 @@ int64_t dlrm_tables_bytes(const dlrm_tables *t);
 /* Notes where a batch's ids are, for its way into a stage, picks out those of slices by rows, and looks up the rows of keys.
  * learn: it is a batch of training, and vocabularies learn from it. */
 void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool learn);
+/* The bags from sample `begin` on. */
+dlrm_bags dlrm_bags_from(const dlrm_shard_input *in, const dlrm_bags *all, int64_t begin);
 /* Rows that the latest batch gave to other keys become as new: initial weights, initial state. Before its step. */
 void dlrm_tables_renew(dlrm_backend *be, dlrm_tables *t, const dlrm_optimizer_config *opt, uint64_t seed);
 /* After the vocabularies' entries have been read: dlrm_vocabulary_loaded. */

@@ -119,9 +119,10 @@ static dlrm_status start_event(dlrm_report *r)
         json_decref(ranks);
         return st;
     }
-    json_t *event = json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
+    json_t *event = json_pack("{s:s,s:s,s:o,s:i,s:i,s:s,s:s,s:s,s:b,s:I,s:I,s:I,s:I,s:o,s:s,s:o,s:i,s:I,s:o}", "event", "start", "version",
                              DLRM_VERSION, "config", text(s->cfg.path), "ranks", s->comm->ranks, "threads", s->threads, "device",
-                             s->be.ops->name, "gemm", dlrm_gemm_name, "deterministic", (int)s->cfg.train.deterministic, "batch_size",
+                             s->be.ops->name, "exchange", dlrm_embedding_exchange_name(&s->model.emb, &s->model.exchange), "gemm", dlrm_gemm_name,
+                             "deterministic", (int)s->cfg.train.deterministic, "batch_size",
                              (json_int_t)s->batch, "steps", (json_int_t)dlrm_session_steps(s), "train_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), "test_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), "model", model_json(s), "strategy",

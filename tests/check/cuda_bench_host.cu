@@ -164,7 +164,7 @@ static void time_kernels(char *home, size_t bytes, bool cached, random_source &r
         listed = h.next_ids(1.05, r);
     }
     snprintf(what, sizeof what, "lookup, alpha 1.05, %s", where);
-    double ms = time_of([&](int) { MUST(dlrm_cuda_lookup(&h.s.shard, h.s.bags.p, IDS, pooled.device, DLRM_BF16, 0)); });
+    double ms = time_of([&](int) { MUST(dlrm_cuda_lookup(&h.s.shard, h.s.bags.p, IDS, pooled.device, DLRM_BF16, 0, 0)); });
     printf("%-70s %8.4f ms %7.1f M rows/s\n", what, ms, listed / ms / 1e3);
     snprintf(what, sizeof what, "update (sgd), alpha 1.05, %s", where);
     ms = time_of([&](int) {

@@ -36,7 +36,7 @@ static void time_tables(const char *model, test_shard &s, int64_t B, dlrm_optimi
     for (int k = 0; k < (hot_too ? 3 : 2); k++) {
         const char *ids = k == 0 ? "uniform ids" : k == 1 ? "alpha 1.05" : "one row a table";
         const double touched = make_ids(s, B, k == 1 ? 1.05 : 0, k == 2, r);
-        double ms = time_of([&](int) { MUST(dlrm_cuda_lookup(&s.shard, s.bags.p, B, pooled.device, DLRM_BF16, 0)); });
+        double ms = time_of([&](int) { MUST(dlrm_cuda_lookup(&s.shard, s.bags.p, B, pooled.device, DLRM_BF16, 0, 0)); });
         snprintf(what, sizeof what, "%s, lookup to bf16, %s", model, ids);
         report(what, ms, row_elements * 4 + pooled_elements * 2);
         ms = time_of([&](int) { MUST(dlrm_cuda_sort(&s.shard, s.bags.p, B, &s.sorted, s.work.p, 0)); });

@@ -77,17 +77,22 @@ static void test_lookup(test_shard &s, dlrm_dtype type, const char *name)
     device_array out;
     out.make(type, s.B * s.width);
     out.set(NAN);
-    MUST(dlrm_cuda_lookup(&s.shard, s.bags.p, s.B, out.device, type, 0));
+    MUST(dlrm_cuda_lookup(&s.shard, s.bags.p, s.B, out.device, type, 0, 0));
     const std::vector<float> got = out.download();
     check_close(got, want, tolerance, name);
     out.set(NAN);
-    MUST(dlrm_cuda_lookup(&s.shard, s.bags.p, s.B, out.device, type, 0));
+    MUST(dlrm_cuda_lookup(&s.shard, s.bags.p, s.B, out.device, type, 0, 0));
     check_same(got, out.download(), name);
     out.set(NAN);
     dlrm_cuda_shard not_plain = s.shard; /* the kernel that knows caches, and vectors side by side */
     not_plain.plain = false;
-    MUST(dlrm_cuda_lookup(&not_plain, s.bags.p, s.B, out.device, type, 0));
+    MUST(dlrm_cuda_lookup(&not_plain, s.bags.p, s.B, out.device, type, 0, 0));
     check_same(got, out.download(), name);
+    for (const dlrm_cuda_shard &shard : {s.shard, not_plain}) { /* beside other kernels */
+        out.set(NAN);
+        MUST(dlrm_cuda_lookup(&shard, s.bags.p, s.B, out.device, type, 2, 0));
+        check_same(got, out.download(), name);
+    }
 }
 
 struct pair {

@@ -19,11 +19,12 @@ TRAINING = ["config.yaml", "train.steps=100000000"]  # until something happens
 
 class Disturbed(fixture.RunTest):
     """A job of three ranks in mid-training."""
+    ranks, args = 3, []
 
     def start(self, *more):
         self.write("config.yaml", fixture.SYNTHETIC)
         with open(self.path("out"), "w") as out, open(self.path("err"), "w") as err:
-            job = subprocess.Popen(["mpirun", "-n", "3", self.trainer] + TRAINING + list(more), cwd=self.folder, stdout=out, stderr=err,
+            job = subprocess.Popen(["mpirun", "-n", str(self.ranks), self.trainer] + TRAINING + self.args + list(more), cwd=self.folder, stdout=out, stderr=err,
                                    stdin=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
         self.addCleanup(job.wait)
         self.addCleanup(job.terminate)
@@ -33,7 +34,7 @@ class Disturbed(fixture.RunTest):
             self.assertLess(time.monotonic(), deadline, "no training")
             time.sleep(0.05)
         ranks = rank_processes(job.pid)
-        self.assertEqual(sorted(ranks), [0, 1, 2])
+        self.assertEqual(sorted(ranks), list(range(self.ranks)))
         return job, ranks
 
     def ends(self, job, ranks):
