@@ -30,7 +30,7 @@ class Usage(fixture.RunTest):
         self.says(2, r"dlrm-train: no config file; see dlrm-train --help", "--check")
         self.says(2, r"dlrm-train: unknown option --chek; see dlrm-train --help", "config.yaml", "--chek")
         self.says(2, r"dlrm-train: two config files, a\.yaml and b\.yaml; a setting is given as key\.path=value", "a.yaml", "b.yaml")
-        self.says(2, r"dlrm-train: --eval: only one of --check, --eval and --predict can be given", "c.yaml", "--check", "--eval")
+        self.says(2, r"dlrm-train: --eval: only one of --check, --plan, --eval and --predict can be given", "c.yaml", "--check", "--eval")
         self.says(2, r"dlrm-train: --predict: expected a file name after it", "config.yaml", "--predict")
         self.says(2, r"dlrm-train: --version: is given alone, or --help with one topic", "config.yaml", "--version")
         self.says(2, r"dlrm-train: --help: is given alone, or --help with one topic", "--help", "train", "data")
