@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/kinds.h"
 #include "base/mem.h"
 #include "data/file.h"
 #include "data/npy.h"
@@ -215,7 +216,7 @@ static dlrm_status open_days(npy_source *s, const char *folder, const dlrm_names
     char path[DLRM_PATH_MAX];
     int n_members = 26, days = 0, first = -1;
     if (h->cardinalities)
-        TRY(dlrm_parse_list("cardinalities", h->cardinalities, (int64_t)1 << 32, MOST_FEATURES, cardinalities, &n_members));
+        TRY(dlrm_parse_list("cardinalities", h->cardinalities, DLRM_MAX_ROWS, MOST_FEATURES, cardinalities, &n_members));
     for (int i = 0; i < names->n; i++) days += strncmp(names->v[i], "day_", 4) == 0;
     TRY(dlrm_alloc(names->n, sizeof *s->days, "the days", &s->days));
     for (int i = 0; i < names->n; i++) {

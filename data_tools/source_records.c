@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kinds.h"
 #include "base/mem.h"
 #include "criteo_line.h"
 #include "multihot.h"
@@ -156,7 +157,7 @@ static dlrm_status shape_from_hints(record_source *s, const dlrm_source_hints *h
     int64_t *cardinalities = list + MOST;
     if (h->hotness) TRY_TO(end, st, dlrm_parse_list("hotness", h->hotness, 1 << 20, MOST, list, &n_hotness));
     if (h->cardinalities)
-        TRY_TO(end, st, dlrm_parse_list("cardinalities", h->cardinalities, (int64_t)1 << 32, MOST, cardinalities, &n_cardinalities));
+        TRY_TO(end, st, dlrm_parse_list("cardinalities", h->cardinalities, DLRM_MAX_ROWS, MOST, cardinalities, &n_cardinalities));
     if (n_hotness && n_cardinalities && n_hotness != n_cardinalities)
         TRY_TO(end, st, FAIL(DLRM_E_USAGE, "--hotness has %d values, --cardinalities has %d", n_hotness, n_cardinalities));
     int n = n_hotness ? n_hotness : n_cardinalities ? n_cardinalities : DLRM_MLPERF_FEATURES;

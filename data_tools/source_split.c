@@ -297,8 +297,8 @@ static dlrm_status take_features(split_source *s)
         int bytes = (int)strlen(c->name); /* NVIDIA's names end in .bin */
         if (bytes > 4 && strcmp(c->name + bytes - 4, ".bin") == 0) bytes -= 4;
         snprintf(to->name, sizeof to->name, "%.*s", bytes, c->name);
-        if (c->cardinality > (int64_t)1 << 32)
-            return FAIL(DLRM_E_INPUT, "%s: cardinality %lld, expected at most 4294967296", c->where, (long long)c->cardinality);
+        if (c->cardinality > DLRM_MAX_ROWS)
+            return FAIL(DLRM_E_INPUT, "%s: cardinality %lld, expected at most %lld", c->where, (long long)c->cardinality, (long long)DLRM_MAX_ROWS);
         to->cardinality = c->cardinality;
         to->hotness = c->hotness;
         to->variable = c->variable;

@@ -71,7 +71,7 @@ static dlrm_status take_tables(const dlrm_yaml *tables, dlrm_feature_spec *out)
         dlrm_categorical *to = &out->categorical[f];
         if (table->kind != DLRM_YAML_MAP) return dlrm_yaml_fail(table, "expected a map with name, rows and hotness");
         TRY(need(table, "name", DLRM_YAML_SCALAR, &name));
-        TRY(need_int(table, "rows", 1, (int64_t)1 << 32, &to->cardinality));
+        TRY(need_int(table, "rows", 1, DLRM_MAX_ROWS, &to->cardinality));
         TRY(need_int(table, "hotness", 1, DLRM_MAX_HOTNESS, &hotness));
         char *where;
         TRY(dlrm_feature_text(&to->name, "%s", name->text));

@@ -655,6 +655,8 @@ class Text(Case):
             (b"dense: counts", b"dense: log1", "r/train_data.bin: the dense values are int32 counts"),
             (b"13", b"many", "r/records.yaml:2:17: dense_features: found many, expected an integer from 0"),
             (b"hotness: 2", b"hotness: 0", "r/records.yaml:8:"),
+            (b"rows: %d, hotness: 2" % rows.cards[1], b"rows: 4294967296, hotness: 2",
+             "r/records.yaml:8:19: rows: found 4294967296, expected an integer from 1 to 4294967295"),
             (b"name: train_data.bin", b"name: ../x", "expected the name of a file of this folder"),
             (b"  train:", b"  brain:", "files: neither train nor test"),
             (b"rows: 100}", b"rows: -1}", "r/records.yaml:5:39: rows: found -1, expected an integer from 1"),
