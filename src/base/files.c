@@ -9,6 +9,23 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+const char *dlrm_file_kind(mode_t mode)
+{
+    return S_ISREG(mode) ? "file" : S_ISDIR(mode) ? "folder" : S_ISFIFO(mode) ? "pipe" : S_ISSOCK(mode) ? "socket" : "device";
+}
+
+dlrm_status dlrm_file_open_regular(const char *path, int *fd, int64_t *bytes)
+{
+    struct stat s;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 || fstat(*fd, &s) != 0) return FAIL(DLRM_E_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    if (bytes) *bytes = s.st_size;
+    if (S_ISREG(s.st_mode)) return DLRM_OK;
+    close(*fd);
+    *fd = -1;
+    return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, dlrm_file_kind(s.st_mode));
+}
+
 dlrm_status dlrm_file_write_at(int fd, const char *path, int64_t at, int64_t bytes, const void *data)
 {
     enum { MOST = 1 << 30 };

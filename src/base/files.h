@@ -2,9 +2,14 @@
 #pragma once
 #include <limits.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 
+/* What something of this mode (struct stat) is, for messages: "file", "folder", "pipe", "device", "socket". */
+const char *dlrm_file_kind(mode_t mode);
+/* Opens a file to be read. Nothing else: a pipe would be waited for. *bytes, unless NULL: its size. DLRM_E_INPUT. */
+dlrm_status dlrm_file_open_regular(const char *path, int *fd, int64_t *bytes) DLRM_MUST_USE;
 /* Writes all of it, however often the system stops short. */
 dlrm_status dlrm_file_write_at(int fd, const char *path, int64_t at, int64_t bytes, const void *data) DLRM_MUST_USE;
 /* Brings it to the disk, closes *fd and sets it to -1, also where that fails. */

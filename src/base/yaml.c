@@ -9,6 +9,7 @@
 #include <string.h>
 #include <yaml.h>
 
+#include "base/files.h"
 #include "base/mem.h"
 
 enum { MAX_DEPTH = 64, MAX_ANCHORS = 1024, BLOCK_BYTES = 1 << 14 };
@@ -322,8 +323,10 @@ dlrm_status dlrm_yaml_load(const char *path, int64_t max_bytes, dlrm_yaml_doc *o
     *out = (dlrm_yaml_doc){0};
     char *text = NULL;
     dlrm_status st = DLRM_OK;
-    FILE *f = fopen(path, "rb");
-    if (!f) return FAIL(DLRM_E_INPUT, "%s: cannot be opened: %s", path, strerror(errno));
+    int fd;
+    TRY(dlrm_file_open_regular(path, &fd, NULL));
+    FILE *f = fdopen(fd, "rb");
+    DLRM_ASSERT(f);
     TRY_TO(done, st, dlrm_alloc(max_bytes + 1, 1, "a YAML file", &text));
     size_t bytes = fread(text, 1, (size_t)max_bytes + 1, f);
     if (ferror(f))

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "base/mem.h"
 
 typedef struct file_rows {
@@ -22,7 +23,7 @@ dlrm_status dlrm_feature_file_bytes(const char *path, int64_t *bytes)
     struct stat st;
     if (stat(path, &st) != 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, S_ISDIR(st.st_mode) ? "folder" : "device");
+        return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, dlrm_file_kind(st.st_mode));
     *bytes = st.st_size;
     return DLRM_OK;
 }

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "base/mem.h"
 
 /* The usual soft limit of 1024 open files is less than a model of a thousand tables wants. */
@@ -29,7 +30,7 @@ dlrm_status dlrm_file_open(const char *path, bool in_order, int *fd)
     if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
     if (fstat(*fd, &s) == 0 && !S_ISREG(s.st_mode)) {
         dlrm_file_close(fd);
-        return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, S_ISDIR(s.st_mode) ? "folder" : "device");
+        return FAIL(DLRM_E_INPUT, "%s: found a %s, expected a file", path, dlrm_file_kind(s.st_mode));
     }
     posix_fadvise(*fd, 0, 0, in_order ? POSIX_FADV_SEQUENTIAL : POSIX_FADV_RANDOM);
     return DLRM_OK;

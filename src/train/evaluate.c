@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/files.h"
@@ -97,7 +98,10 @@ enum { NPY_HEADER = 128 };
 static dlrm_status create(const char *path, int64_t rows, int *fd)
 {
     char header[NPY_HEADER + 1], shape[80];
-    *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    struct stat s;
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISCHR(s.st_mode))
+        return FAIL(DLRM_E_INPUT, "--predict: %s: found a %s, expected a file, or a name for a new one", path, dlrm_file_kind(s.st_mode));
+    *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0666);
     if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", path, strerror(errno));
     snprintf(shape, sizeof shape, "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld,), }", (long long)rows);
     memcpy(header, "\x93NUMPY\1\0\166\0", 10); /* version 1.0, 118 bytes follow */

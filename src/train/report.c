@@ -1,6 +1,5 @@
 #include "train/report.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "base/mem.h"
 #include "backend/cpu/gemm.h"
 #include "train/device.h"
+#include "train/jsonl.h"
 #include "train/vocabularies.h"
 
 enum { KEPT_STEPS = 1 << 20, BAR_WIDTH = 24, RANKS_SHOWN = 16 };
@@ -26,7 +26,7 @@ typedef struct rank_end {
 
 struct dlrm_report {
     dlrm_session *s;
-    FILE *jsonl; /* rank 0, or NULL */
+    dlrm_jsonl jsonl; /* rank 0 */
     dlrm_device_meter *meter;
     dlrm_vocabularies vocabularies;
     bool bar;
@@ -64,16 +64,7 @@ static json_t *text(const char *s)
 
 static void write_event(dlrm_report *r, json_t *event)
 {
-    if (r->jsonl) {
-        char *text = json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
-        if (!text || fprintf(r->jsonl, "%s\n", text) < 0 || fflush(r->jsonl) != 0) {
-            dlrm_warn("%s: cannot write (%s); the log ends here", r->s->cfg.log.jsonl, strerror(errno));
-            fclose(r->jsonl);
-            r->jsonl = NULL;
-        }
-        free(text);
-    }
-    json_decref(event);
+    dlrm_jsonl_write(&r->jsonl, event);
 }
 
 static json_t *model_json(const dlrm_session *s)
@@ -157,22 +148,10 @@ static void start_lines(const dlrm_session *s)
               (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
 }
 
-/* Was the log cut off where its run was killed? */
-static bool ends_within_line(const char *path)
-{
-    FILE *f = fopen(path, "r");
-    bool within = f && fseek(f, -1, SEEK_END) == 0 && fgetc(f) != '\n';
-    if (f) fclose(f);
-    return within;
-}
-
 static dlrm_status open_log(dlrm_report *r, bool append)
 {
-    const char *path = r->s->cfg.log.jsonl;
     if (r->s->comm->rank != 0) return DLRM_OK;
-    if (path && !(r->jsonl = fopen(path, append ? "a" : "w")))
-        return dlrm_config_fail(&r->s->cfg, "log.jsonl", "cannot create \"%s\": %s", path, strerror(errno));
-    if (path && append && ends_within_line(path)) fputc('\n', r->jsonl);
+    TRY(dlrm_jsonl_open(&r->s->cfg, append, &r->jsonl));
     int64_t steps = dlrm_session_steps(r->s) - r->s->first_step;
     r->capacity = steps < 1 ? 1 : steps < KEPT_STEPS ? steps : KEPT_STEPS;
     TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));
@@ -191,6 +170,7 @@ dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
     TRY(dlrm_comm_agree(s->comm, dlrm_alloc(1, sizeof *r, "report", out)));
     r = *out;
     r->s = s;
+    r->jsonl.fd = -1;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
     TRY(dlrm_vocabularies_open(s, &r->vocabularies));
     TRY(dlrm_comm_agree(s->comm, open_log(r, append)));
@@ -203,7 +183,7 @@ void dlrm_report_close(dlrm_report **rp)
 {
     dlrm_report *r = *rp;
     if (!r) return;
-    if (r->jsonl) fclose(r->jsonl);
+    dlrm_jsonl_close(&r->jsonl);
     dlrm_device_meter_close(&r->meter);
     dlrm_vocabularies_close(&r->vocabularies);
     dlrm_free(&r->step_ms);

@@ -2,7 +2,8 @@
  * once. (Launcher and scheduler may both deliver the same one: within a second it counts as one.) */
 #pragma once
 
-/* While it trains, signals only leave a note, in the thread that calls; then they get their usual effect back. */
+/* While it trains, signals only leave a note, in the thread that calls; then they get their usual effect back. Output
+ * that nobody reads any more (SIGPIPE) ends no training. */
 void dlrm_signals_catch(void);
 void dlrm_signals_release(void);
 int dlrm_signals_seen(void); /* the signal's number, or 0 */

@@ -677,7 +677,7 @@ class Text(Case):
         self.assertIn("no problems", self.tool("verify", "r").stdout)
         os.remove(self.path("r/records.yaml"))
         os.mkfifo(self.path("r/records.yaml"))
-        self.fails("r/records.yaml: found a device, expected a file", "convert", "r", "--out", "no")
+        self.fails("r/records.yaml: found a pipe, expected a file", "convert", "r", "--out", "no")
 
     def test_names(self):
         """Of tables: any that YAML can write, as long as the trainer takes them."""

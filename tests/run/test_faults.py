@@ -6,6 +6,7 @@ that cannot be written. The job ends as a whole, with one message and the right 
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -252,6 +253,67 @@ class Unwritable(fixture.RunTest):
         before = self.file_bytes("run.jsonl")
         self.refused(r"config\.yaml/out.*Not a directory", "checkpoint.export=config.yaml/out")
         self.assertEqual(self.file_bytes("run.jsonl"), before)
+
+    def test_log_into_a_pipe(self):
+        """Which somebody reads; a reader that leaves ends the log alone."""
+        self.make_data()
+        os.mkfifo(self.path("pipe"))
+        self.refused(r'^command line: log\.jsonl: found "pipe", a pipe that nobody reads; expected a file, or a reader first$', "log.jsonl=pipe")
+        for reads in (["cat"], ["head", "-n", "1"]):
+            with open(self.path("copy"), "w") as copy:
+                reader = subprocess.Popen(reads + [self.path("pipe")], stdout=copy)
+            self.addCleanup(reader.kill)
+            writer = None
+            while writer is None:
+                try:
+                    writer = os.open(self.path("pipe"), os.O_WRONLY | os.O_NONBLOCK)
+                except OSError:
+                    time.sleep(0.02)  # it is about to
+            done = self.succeed(2, "config.yaml", "log.jsonl=pipe", "train.epochs=30")
+            os.close(writer)
+            reader.wait(timeout=launch.PATIENCE)
+            kinds = [e["event"] for e in events(self.path("copy"))]
+            self.assertEqual((kinds[0], kinds[-1]), ("start", "end" if reads == ["cat"] else "start"))
+            self.assertEqual("pipe: cannot write (Broken pipe); the log ends here" in done.stderr, reads != ["cat"], done.stderr)
+
+    def test_log_onto_a_disk(self):
+        self.make_data()
+        try:
+            os.mknod(self.path("disk"), 0o600 | stat.S_IFBLK, os.makedev(7, 250))  # a loop device that is not there
+        except PermissionError:
+            self.skipTest("only root makes devices")
+        self.refused(r'log\.jsonl: found "disk", a disk; expected a file on one$', "log.jsonl=disk")
+
+    def test_nobody_reads_stdout(self):
+        self.make_data()
+        job = subprocess.Popen([self.trainer, "config.yaml", "train.epochs=200", "checkpoint.export=out"], cwd=self.folder, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job.stdout.readline()
+        job.stdout.close()
+        _, err = job.stderr.read(), job.stderr.close()
+        self.assertEqual(job.wait(timeout=launch.PATIENCE), 0, err)
+        self.assertEqual(events(self.path("run.jsonl"))[-1]["why"], "finished")
+
+    def test_pipes_in_the_place_of_files(self):
+        """Are refused, not waited for."""
+        self.make_data()
+        self.succeed(2, "config.yaml", "checkpoint.export=out", "checkpoint.path=ckpt")
+        os.mkfifo(self.path("pipe"))
+        for args in (["pipe"], ["pipe", "--check"], ["config.yaml", "checkpoint.init_from=out", "checkpoint.name_map=pipe"]):
+            self.refuse(2, 1, r"^pipe: found a pipe, expected a file$", *args)
+        self.refuse(2, 1, r"^--predict: pipe: found a pipe, expected a file, or a name for a new one$", "config.yaml", "checkpoint.init_from=out",
+                    "--predict", "pipe")
+        self.refuse(2, 1, r"^pipe: not a regular file$", "config.yaml", "checkpoint.init_from=pipe")
+        self.refuse(2, 1, r'checkpoint\.resume: found "pipe", which is no checkpoint', "config.yaml", "checkpoint.resume=pipe")
+        for key in ("checkpoint.path", "checkpoint.export"):
+            self.refuse(2, 1, r"^command line: %s: pipe: not a folder$" % re.escape(key), "config.yaml", key + "=pipe")
+        self.refuse(2, 1, r'data\.path: found "pipe", a file; expected a folder of data', "config.yaml", "data.path=pipe")
+        for name in ("ckpt/step_000000008/manifest.json", "ckpt/step_000000008/rank_00001.safetensors", "data/feature_spec.yaml", "data/train/label.bin",
+                     "data/train/tags.bin", "data/train/history.offsets.bin"):
+            os.rename(self.path(name), self.path("kept"))
+            os.mkfifo(self.path(name))
+            self.refuse(2, 1, "^%s: (not a file of|found a pipe, expected a file|has 0 bytes, expected \\d+ by)" % re.escape(name), "config.yaml", "checkpoint.path=ckpt")
+            os.rename(self.path("kept"), self.path(name))
 
     def test_full_disk_under_the_log(self):
         """Training is worth more than its log."""

@@ -405,7 +405,7 @@ class ArrayTraps(RowTest):
     def test_no_file(self):
         os.remove(self.path("set", "day_0_labels.npy"))
         os.mkfifo(self.path("set", "day_0_labels.npy"))
-        self.refused(r"^set/day_0_labels\.npy: found a device, expected a file$")
+        self.refused(r"^set/day_0_labels\.npy: found a pipe, expected a file$")
 
     def test_headers(self):
         ids = np.concatenate(self.days[1].ids, axis=1)

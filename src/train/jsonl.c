@@ -1,0 +1,74 @@
+#include "train/jsonl.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+enum { READER_MS = 10000 /* a pipe's reader may take as long, before it counts as gone */ };
+
+/* All of it; 0, or an errno. */
+static int put(int fd, const char *text, size_t bytes)
+{
+    while (bytes > 0) {
+        struct pollfd room = {.fd = fd, .events = POLLOUT};
+        const ssize_t n = write(fd, text, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN && poll(&room, 1, READER_MS) > 0) continue;
+        if (n < 0) return errno == EAGAIN ? ETIMEDOUT : errno;
+        text += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+/* The log of a run that was killed may be cut off within a line. */
+static void end_line(const char *path, int fd)
+{
+    char last = '\n';
+    const int in = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const off_t bytes = in < 0 ? 0 : lseek(in, 0, SEEK_END);
+    if (bytes > 0 && pread(in, &last, 1, bytes - 1) == 1 && last != '\n') (void)put(fd, "\n", 1);
+    if (in >= 0) close(in);
+}
+
+dlrm_status dlrm_jsonl_open(const dlrm_config *cfg, bool append, dlrm_jsonl *out)
+{
+    const char *path = cfg->log.jsonl;
+    struct stat s;
+    *out = (dlrm_jsonl){.fd = -1, .path = path};
+    if (!path) return DLRM_OK;
+    const bool there = stat(path, &s) == 0, pipe = there && S_ISFIFO(s.st_mode);
+    if (there && S_ISBLK(s.st_mode)) return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a disk; expected a file on one", path);
+    out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (append ? O_APPEND : O_TRUNC), 0666);
+    if (out->fd < 0 && errno == ENXIO && pipe)
+        return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a pipe that nobody reads; expected a file, or a reader first", path);
+    if (out->fd < 0) return dlrm_config_fail(cfg, "log.jsonl", "cannot create \"%s\": %s", path, strerror(errno));
+    if (append && there && S_ISREG(s.st_mode)) end_line(path, out->fd);
+    return DLRM_OK;
+}
+
+void dlrm_jsonl_write(dlrm_jsonl *l, json_t *event)
+{
+    char *text = l->fd < 0 ? NULL : json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(event);
+    if (l->fd < 0) return;
+    const size_t n = text ? strlen(text) : 0;
+    if (text) text[n] = '\n'; /* in the place of its end: a line is written as a whole */
+    const int failed = text ? put(l->fd, text, n + 1) : ENOMEM;
+    free(text);
+    if (!failed) return;
+    dlrm_warn("%s: cannot write (%s); the log ends here", l->path, strerror(failed));
+    dlrm_jsonl_close(l);
+}
+
+void dlrm_jsonl_close(dlrm_jsonl *l)
+{
+    if (l->fd >= 0) close(l->fd);
+    l->fd = -1;
+}
