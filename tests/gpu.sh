@@ -37,7 +37,7 @@ trap 'rm -rf "$work"' EXIT
 most=$(($(nproc) / 2)) passed=0 failed=0 names=() pids=()
 [ "$most" -ge 2 ] || most=2
 [ "$most" -le 10 ] || most=10
-limit=300 # seconds of a part
+limit=${DLRM_GPU_LIMIT:-400} # seconds of a part
 wants() { [[ " $sections " == *" $1 "* ]]; }
 # job NAME COMMAND...: runs it beside others, for what is mostly start-up and whose time does not matter
 job() {
@@ -77,13 +77,22 @@ echo "commit ${commit:-unknown}, $gpus x $(nvidia-smi --query-gpu=name --format=
 
 wants auc && job "AUC of lower precision" "$python" tests/gpu_auc.py "$trainer"
 families=$("$build/tests/check_ops" --help 2>&1 | sed -n 's/^families: //p')
-if wants ops; then for family in $families; do job "op $family on cuda" "$build/tests/check_ops" --device cuda --op "$family"; done; fi
+# each_share NAME SHARES FAMILY COMMAND...: all cases of a family in as many jobs at once
+each_share() {
+    local k
+    for ((k = 1; k <= $2; k++)); do
+        job "$1$([ "$2" = 1 ] || echo ", share $k of $2")" "${@:4}" "$build/tests/check_ops" --device cuda --op "$3" --share "$k/$2"
+    done
+}
+shares() { case $1 in embedding) echo 6 ;; rows_update) echo 4 ;; interact | dense_update | linear | pinned) echo 2 ;; *) echo 1 ;; esac; }
+if wants ops; then for family in $families; do each_share "op $family on cuda" "$(shares "$family")" "$family"; done; fi
 wants kernels && job "kernels against plain loops" "$build/tests/cuda_kernels_test"
 if wants sanitize; then
     sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
     short=(configs/tiny.yaml device=cuda train.steps=20 data.synthetic.batches=8 eval.max_samples=3000 train.batch_size=512)
     check() { job "$1 of $2" "$sanitizer" --tool "$1" --error-exitcode 9 "${@:3}"; }
-    for family in $families; do check memcheck "$family" "$build/tests/check_ops" --device cuda --op "$family"; done
+    checked() { each_share "$1 of $2" "$((2 * $(shares "$2")))" "$2" "$sanitizer" --tool "$1" --error-exitcode 9; }
+    for family in $families; do checked memcheck "$family"; done
     for precision in fp32 bf16; do
         for deterministic in false true; do
             check memcheck "a training run, $precision, deterministic $deterministic" "$trainer" "${short[@]}" train.precision=$precision \
@@ -92,10 +101,10 @@ if wants sanitize; then
     done
     # The slow tools where kernels of our own share memory and synchronise; not the library's products.
     for family in interact loss embedding dense_update; do
-        check racecheck "$family" "$build/tests/check_ops" --device cuda --op $family
-        check synccheck "$family" "$build/tests/check_ops" --device cuda --op $family
+        checked racecheck "$family"
+        checked synccheck "$family"
     done
-    for family in interact embedding; do check initcheck "$family" "$build/tests/check_ops" --device cuda --op $family; done
+    for family in interact embedding; do checked initcheck "$family"; done
 fi
 golden() { job "golden $1${3:+ under other placements}" "$python" tests/run/golden.py "$trainer" "tests/golden/$1" --ranks "$2" --bits "" \
     --device cuda --placements "${3:-}"; }

@@ -62,6 +62,7 @@ void h_fail(harness *h, const char *fmt, ...)
 typedef struct options {
     const char *device, *op; /* op NULL: all */
     int number;              /* -1: all */
+    int share, shares;       /* of the cases those whose number is share - 1 modulo shares */
     uint64_t seed;
 } options;
 
@@ -85,7 +86,7 @@ static int run_family(const family *f, const subject *s, const options *o, uint6
     int64_t blocks = dlrm_mem_live_blocks();
     h = (harness){.subject = s, .family = f};
     for (int i = 0; i < f->n_cases; i++) {
-        if (o->number >= 0 && o->number != i) continue;
+        if ((o->number >= 0 && o->number != i) || i % o->shares != o->share - 1) continue;
         h.case_failures = 0;
         uint64_t first = run_once(&h, i, o->seed), second = run_once(&h, i, o->seed);
         if (first != second) h_fail(&h, "two runs differ in their bits");
@@ -138,7 +139,7 @@ static bool have_cuda(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: check_ops [--device cpu|cuda] [--op FAMILY] [--case NUMBER] [--seed NUMBER]\nfamilies:");
+    fprintf(stderr, "usage: check_ops [--device cpu|cuda] [--op FAMILY] [--case NUMBER] [--share K/N] [--seed NUMBER]\nfamilies:");
     for (int f = 0; f < FAMILIES; f++) fprintf(stderr, " %s", families[f]->name);
     fprintf(stderr, "\n");
     return 2;
@@ -146,7 +147,7 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-    options o = {.device = "cpu", .number = -1, .seed = 1};
+    options o = {.device = "cpu", .number = -1, .share = 1, .shares = 1, .seed = 1};
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) return usage();
         if (strcmp(argv[i], "--device") == 0)
@@ -155,6 +156,8 @@ int main(int argc, char **argv)
             o.op = argv[i + 1];
         else if (strcmp(argv[i], "--case") == 0)
             o.number = atoi(argv[i + 1]);
+        else if (strcmp(argv[i], "--share") == 0 && sscanf(argv[i + 1], "%d/%d", &o.share, &o.shares) == 2 && o.share >= 1 && o.share <= o.shares)
+            continue;
         else if (strcmp(argv[i], "--seed") == 0)
             o.seed = strtoull(argv[i + 1], NULL, 10);
         else
@@ -174,7 +177,9 @@ int main(int argc, char **argv)
             configurations++;
         }
         dlrm_free(&digests);
-        printf("%s: %d cases on %d configurations\n", families[f]->name, families[f]->n_cases, configurations);
+        printf("%s: %d cases on %d configurations", families[f]->name, families[f]->n_cases, configurations);
+        if (o.shares > 1) printf(", of which this is share %d of %d", o.share, o.shares);
+        printf("\n");
         ran += configurations;
     }
     if (!ran) return usage();

@@ -46,11 +46,11 @@ head -n 1 "$folder/out" | grep -Eqx "commit abcdef, 1 x Some GPU, [0-9-]{10}" ||
 for what in "check_ops --device cuda --op linear" "memcheck .*check_ops --device cuda --op loss" "golden.py .*a_dot_sgd --ranks 1 " racecheck gpu_auc cuda_kernels_bench "bench_gpu.* --gpus 1" bench_torch_gpu; do
     grep -Eq -- "$what" "$folder/out" || fail "the suite did not run $what"
 done
-tail -n 1 "$folder/out" | grep -Eqx "[0-9]{2} passed, 0 failed" || fail "the closing line"
+tail -n 1 "$folder/out" | grep -Eqx "[0-9]+ passed, 0 failed" || fail "the closing line"
 BAD=racecheck
 if suite sanitize; then fail "a part that failed is a success"; fi
 head -n 1 "$folder/out" | grep -q ", only sanitize$" || fail "the header of a part"
-tail -n 1 "$folder/out" | grep -Eqx "[0-9]+ passed, 4 failed" || fail "failed parts are not counted"
+tail -n 1 "$folder/out" | grep -Eqx "[0-9]+ passed, 22 failed" || fail "failed parts are not counted"
 GPUS=4
 suite golden times placements || fail "the suite on two GPUs"
 grep -q -- "bench_gpu.* --section placements --gpus 1,2" "$folder/out" || fail "placements are not on one GPU and two"
