@@ -17,6 +17,13 @@ __host__ __device__ static inline int64_t place_row(int64_t place)
     return place & (((int64_t)1 << 40) - 1);
 }
 
+/* Rows of a bucket are near to each other in the host's memory, and buckets in order. */
+__host__ __device__ static inline int cache_bucket(const dlrm_cuda_shard &s, const dlrm_cuda_table *tables, int64_t place)
+{
+    const int64_t key = place < 0 ? 0 : tables[place_table(place)].first_key + place_row(place);
+    return (int)(s.key_bits > DLRM_CUDA_BUCKET_BITS ? key >> (s.key_bits - DLRM_CUDA_BUCKET_BITS) : key);
+}
+
 /* A batch lists the row: true if it is in the pool, and stays there then. */
 __host__ __device__ static inline bool cache_touch(const dlrm_cuda_pool &p, int32_t slot, int32_t number)
 {

@@ -28,8 +28,11 @@ static dlrm_status open_pool(dlrm_backend *be, const dlrm_shard *s, const dlrm_c
     TRY(cuda_alloc(be, from->rows, sizeof *p->place, what, &p->place));
     TRY(cuda_alloc(be, from->rows, sizeof *p->batch, what, &p->batch));
     TRY(cuda_alloc(be, from->rows, sizeof *p->often, what, &p->often));
-    TRY(cuda_alloc(be, most, sizeof *p->missing, what, &p->missing));
-    TRY(cuda_alloc(be, most, sizeof *p->victims, what, &p->victims));
+    for (int k = 0; k < 2; k++) {
+        TRY(cuda_alloc(be, most, sizeof *p->missing[k], what, &p->missing[k]));
+        TRY(cuda_alloc(be, most, sizeof *p->victims[k], what, &p->victims[k]));
+    }
+    TRY(cuda_alloc(be, 2 * DLRM_CUDA_BUCKETS, sizeof *p->buckets, what, &p->buckets));
     TRY(cuda_alloc(be, 1, sizeof *p->counts, what, &p->counts));
     cuda_must(cuda_of(be), cudaMemset(p->place, 0xFF, (size_t)from->rows * sizeof *p->place), "an empty cache");
     return DLRM_OK;
@@ -92,12 +95,15 @@ void cuda_cache_close(dlrm_backend *be, cuda_cache **cp)
     for (int k = 0; k < c->n_pools; k++) {
         dlrm_cuda_pool *p = &c->pools[k];
         cuda_release(be, &p->weight);
-        for (int i = 0; i < 2; i++) cuda_release(be, &p->state[i]);
+        for (int i = 0; i < 2; i++) {
+            cuda_release(be, &p->state[i]);
+            cuda_release(be, &p->missing[i]);
+            cuda_release(be, &p->victims[i]);
+        }
         cuda_release(be, &p->place);
         cuda_release(be, &p->batch);
         cuda_release(be, &p->often);
-        cuda_release(be, &p->missing);
-        cuda_release(be, &p->victims);
+        cuda_release(be, &p->buckets);
         cuda_release(be, &p->counts);
     }
     for (int t = 0; t < c->n_tables; t++) cuda_release(be, &c->slot[t]);

@@ -169,6 +169,8 @@ cudaError_t dlrm_cuda_rows_update(const dlrm_cuda_shard *shard, const float *sum
 
 /* --- cache.cu: rows of tables in the host's memory --- */
 
+enum { DLRM_CUDA_BUCKET_BITS = 14, DLRM_CUDA_BUCKETS = 1 << DLRM_CUDA_BUCKET_BITS };
+
 /* Counts of a pool. */
 typedef struct dlrm_cuda_pool_counts {
     int32_t missing; /* rows of the batch that are not in the pool */
@@ -188,8 +190,9 @@ typedef struct dlrm_cuda_pool {
     int64_t *place;      /* [slots] table << 40 | row; -1: free */
     int32_t *batch;      /* [slots] number of the batch that listed it last */
     uint8_t *often;      /* [slots] batches that listed it, halved now and then */
-    int64_t *missing;    /* [most rows that a batch lists] places of those that are not in the pool */
-    int32_t *victims;    /* [as many] the slots that they get */
+    int64_t *missing[2]; /* [most rows that a batch lists] places of those that are not in the pool: as found, and in order */
+    int32_t *victims[2]; /* [as many] the slots that they get; the second in the order of what they held */
+    int32_t *buckets;    /* [2][DLRM_CUDA_BUCKETS]: rows of both in each part of the host's memory */
     dlrm_cuda_pool_counts *counts;
 } dlrm_cuda_pool;
 

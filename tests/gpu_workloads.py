@@ -28,16 +28,17 @@ TIMES = [
 ]
 
 
-def in_host_memory(name, **work):
-    """On the GPU; a tenth there, with the cache; and without."""
-    host = "host %s " % name
-    return [dict(work, name=host + "all on GPU", listed=0.2),
-            dict(work, name=host + "10 %", listed=0.2, budget=0.1, beside=host + "all on GPU"),
-            dict(work, name=host + "10 % uncached", listed=0.2, budget=0.1, cache=False, beside=host + "10 %", times=3)]
+def in_host_memory(name, budget, **work):
+    """On the GPU; some of it there, with the cache; and without."""
+    host, part, listed = "host %s " % name, "%g %%" % (100 * budget), 2 * budget
+    return [dict(work, name=host + "all on GPU", listed=listed),
+            dict(work, name=host + part, listed=listed, budget=budget, beside=host + "all on GPU"),
+            dict(work, name=host + part + " uncached", listed=listed, budget=budget, cache=False, beside=host + part, times=3)]
 
 
-TIMES += in_host_memory("mlperf 4M rows", model=runs.mlperf, precision="bf16", most_rows=4000000)
-TIMES += in_host_memory("tiny", model=runs.tiny, precision="bf16")
+TIMES += in_host_memory("mlperf 4M rows", 0.1, model=runs.mlperf, precision="bf16", most_rows=4000000)
+# Two batches of 65536 may list 10.01 % of Tiny's elements.
+TIMES += in_host_memory("tiny", 0.12, model=runs.tiny, precision="bf16")
 
 # A model of 1.5 times what the device is let have, beside all of it there, and on CPU alone; and one of 1.5 times what it has, 132 of
 # 215 GB there, which takes 93 GB of page-locked memory.

@@ -1,11 +1,10 @@
-/* Rows of tables in the host's memory: what the link and the page tables let through, and the kernels that use them. */
-#include <sys/mman.h>
+/* Rows of tables in the host's memory: what the link and the translation of addresses let through, and the kernels that use them. */
 #include <time.h>
 
 #include "cuda/cache.cuh"
 #include "cuda_bench.cuh"
 
-enum { MOVE_THREADS = 1024, TABLES = 8, DIM = 128, IDS = 65536 };
+enum { MOVE_THREADS = 1024, ROWS = 200000, TABLES = 8, DIM = 128, IDS = 65536 };
 
 static double seconds(void)
 {
@@ -30,36 +29,35 @@ __global__ void __launch_bounds__(MOVE_THREADS) move_kernel(int4 *home, int4 *he
     }
 }
 
-static void time_moves(const char *memory, char *home, size_t bytes)
+static void time_moves(char *home, size_t bytes)
 {
     static const char *const names[] = {"read", "written", "swapped"};
     random_source r;
     device_values<uint32_t> device_rows;
     device_values<int4> here;
     char what[200];
-    here.make((size_t)200000 * DIM / 4);
-    MUST(cudaMemset(here.p, 1, (size_t)200000 * DIM * 4));
-    for (size_t span = bytes; span > bytes / 500; span /= 16)
-        for (int lanes : {4, 32}) {
-            std::vector<uint32_t> rows(200000);
-            for (uint32_t &row : rows) row = (uint32_t)r.below((int64_t)(span / 16) / lanes);
-            device_rows.make(rows);
-            for (int k = 0; k < 3 * (span == bytes ? 4 : 1); k++) {
-                const move how = (move)(k % 3);
-                const int blocks = 256 >> k / 3 * 2;
-                const double ms = time_of([&](int) {
-                    move_kernel<<<blocks, MOVE_THREADS>>>((int4 *)home, here.p, device_rows.p, (int)rows.size(), lanes, how);
-                    MUST(cudaGetLastError());
-                });
-                snprintf(what, sizeof what, "%s, %.2f GiB: random rows of %d bytes %s, %d blocks", memory, (double)span / (1 << 30),
-                         lanes * 16, names[how], blocks);
-                printf("%-70s %8.4f ms %7.2f GB/s a way %7.1f M rows/s\n", what, ms, (double)rows.size() * lanes * 16 / ms / 1e6,
-                       (double)rows.size() / ms / 1e3);
-            }
-        }
-    const double ms = time_of([&](int) { MUST(cudaMemcpyAsync(here.p, home, (size_t)200000 * DIM * 4, cudaMemcpyHostToDevice, 0)); });
-    snprintf(what, sizeof what, "%s: a copy of 98 MiB to the device", memory);
-    printf("%-70s %8.4f ms %7.2f GB/s\n", what, ms, 200000.0 * DIM * 4 / ms / 1e6);
+    here.make((size_t)ROWS * DIM / 4);
+    MUST(cudaMemset(here.p, 1, (size_t)ROWS * DIM * 4));
+    const double copy = time_of([&](int) { MUST(cudaMemcpyAsync(here.p, home, (size_t)ROWS * DIM * 4, cudaMemcpyHostToDevice, 0)); });
+    printf("%-70s %8.4f ms %7.2f GB/s\n", "host memory: a copy of 98 MiB to the device", copy, (double)ROWS * DIM * 4 / copy / 1e6);
+    for (int k = 0; k < 24; k++) {
+        const size_t span = k % 2 ? bytes / 16 : bytes;
+        const bool in_order = k / 2 % 2;
+        const int lanes = k / 4 % 2 ? 4 : 32, blocks = k / 8 == 2 ? 256 : 16;
+        const move how = k / 8 ? SWAP : READ;
+        std::vector<uint32_t> rows(ROWS);
+        for (uint32_t &row : rows) row = (uint32_t)r.below((int64_t)(span / 16) / lanes);
+        if (in_order) std::sort(rows.begin(), rows.end());
+        device_rows.make(rows);
+        const double ms = time_of([&](int) {
+            move_kernel<<<blocks, MOVE_THREADS>>>((int4 *)home, here.p, device_rows.p, (int)rows.size(), lanes, how);
+            MUST(cudaGetLastError());
+        });
+        snprintf(what, sizeof what, "host memory, %.2f GiB: rows of %d bytes %s%s, %d blocks", (double)span / (1 << 30), lanes * 16,
+                 names[how], in_order ? " in order" : "", blocks);
+        printf("%-70s %8.4f ms %7.2f GB/s a way %7.1f M rows/s\n", what, ms, (double)rows.size() * lanes * 16 / ms / 1e6,
+               (double)rows.size() / ms / 1e3);
+    }
 }
 
 /* --- the kernels --- */
@@ -70,8 +68,8 @@ struct host_tables {
     dlrm_cuda_pool pool = {};
     device_values<dlrm_cuda_pool> device_pool;
     device_values<char> weight;
-    device_values<int64_t> place, missing;
-    device_values<int32_t> batch, victims, slot;
+    device_values<int64_t> place, missing[2];
+    device_values<int32_t> batch, victims[2], slot, buckets;
     device_values<uint8_t> often;
     device_values<dlrm_cuda_pool_counts> counts;
     int32_t number = 1;
@@ -98,8 +96,9 @@ struct host_tables {
         place.make(n);
         batch.make(n);
         often.make(n);
-        missing.make((size_t)IDS * TABLES);
-        victims.make((size_t)IDS * TABLES);
+        for (auto &list : missing) list.make((size_t)IDS * TABLES);
+        for (auto &list : victims) list.make((size_t)IDS * TABLES);
+        buckets.make(2 * DLRM_CUDA_BUCKETS);
         counts.make(1);
         slot.make((size_t)rows * TABLES);
         MUST(cudaMemset(slot.p, 0xFF, (size_t)rows * TABLES * sizeof(int32_t)));
@@ -113,8 +112,11 @@ struct host_tables {
         pool.place = place.p;
         pool.batch = batch.p;
         pool.often = often.p;
-        pool.missing = missing.p;
-        pool.victims = victims.p;
+        for (int k = 0; k < 2; k++) {
+            pool.missing[k] = missing[k].p;
+            pool.victims[k] = victims[k].p;
+        }
+        pool.buckets = buckets.p;
         pool.counts = counts.p;
         device_pool.make(std::vector<dlrm_cuda_pool>{pool});
     }
@@ -182,22 +184,8 @@ void time_host_memory(double gib)
     MUST(cudaHostAlloc(&home, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
     memset(home, 0, bytes);
     printf("page-locked: %.1f s for %.1f GiB\n", seconds() - start, gib);
-    time_moves("page-locked", (char *)home, bytes);
+    time_moves((char *)home, bytes);
     time_kernels((char *)home, bytes, true, r);
     time_kernels((char *)home, bytes, false, r);
     MUST(cudaFreeHost(home));
-    home = mmap(NULL, bytes + (2 << 20), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    char *huge = (char *)(((uintptr_t)home + (2 << 20) - 1) / (2 << 20) * (2 << 20));
-    if (home == MAP_FAILED || madvise(huge, bytes, MADV_HUGEPAGE) != 0) {
-        printf("no huge pages\n");
-        return;
-    }
-    start = seconds();
-    memset(huge, 0, bytes);
-    MUST(cudaHostRegister(huge, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
-    printf("huge pages, then locked: %.1f s for %.1f GiB\n", seconds() - start, gib);
-    time_moves("huge pages, then locked", huge, bytes);
-    time_kernels(huge, bytes, false, r);
-    MUST(cudaHostUnregister(huge));
-    munmap(home, bytes + (2 << 20));
 }

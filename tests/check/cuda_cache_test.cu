@@ -1,5 +1,6 @@
 /* The cache's rules (cuda/cache.cuh) as its kernels apply them, run here one element after the other on the host, which needs no GPU:
  * random batches on small pools, beside a plain table. */
+#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <set>
@@ -23,8 +24,8 @@ static const int64_t rows[TABLES] = {1000, 300};
 struct cache {
     int dim;
     std::vector<float> weight, state, home[TABLES], home_state[TABLES];
-    std::vector<int64_t> place, missing;
-    std::vector<int32_t> batch, victims, slot[TABLES];
+    std::vector<int64_t> place, missing[2];
+    std::vector<int32_t> batch, victims[2], slot[TABLES];
     std::vector<uint8_t> often;
     dlrm_cuda_pool_counts counts = {};
     dlrm_cuda_pool pool = {};
@@ -37,8 +38,10 @@ struct cache {
         place.assign(slots, -1);
         batch.assign(slots, 0);
         often.assign(slots, 0);
-        missing.assign(LISTED, 0);
-        victims.assign(LISTED, -1);
+        for (int k = 0; k < 2; k++) {
+            missing[k].assign(LISTED, 0);
+            victims[k].assign(LISTED, -1);
+        }
         pool.dim = d;
         pool.slots = slots;
         pool.weight = weight.data();
@@ -47,8 +50,6 @@ struct cache {
         pool.place = place.data();
         pool.batch = batch.data();
         pool.often = often.data();
-        pool.missing = missing.data();
-        pool.victims = victims.data();
         pool.counts = &counts;
         for (int t = 0; t < TABLES; t++) {
             slot[t].assign(rows[t], -1);
@@ -59,6 +60,7 @@ struct cache {
             tables[t].slot = slot[t].data();
             tables[t].home = home[t].data();
             tables[t].home_state[0] = home_state[t].data();
+            tables[t].first_key = t ? rows[0] : 0;
         }
     }
     void fetch(const std::set<int64_t> &listed, int32_t number)
@@ -69,7 +71,7 @@ struct cache {
             const bool found = cache_touch(pool, slot[place_table(p)][place_row(p)], number);
             counts.listed++;
             counts.found += found;
-            if (!found) missing[counts.missing++] = p;
+            if (!found) missing[0][counts.missing++] = p;
         }
         for (int32_t i = 0; i < pool.slots; i++) {
             if (number % CACHE_HALVE == 0) often[i] >>= 1;
@@ -79,12 +81,30 @@ struct cache {
         for (int32_t i = 0; i < pool.slots; i++) {
             if (!cache_may_go(pool, i, number)) continue;
             if (often[i] < counts.often)
-                victims[counts.taken[0]++] = i;
+                victims[0][counts.taken[0]++] = i;
             else if (often[i] == counts.often && counts.taken[1] < counts.missing - counts.below)
-                victims[counts.below + counts.taken[1]++] = i;
+                victims[0][counts.below + counts.taken[1]++] = i;
         }
-        EXPECT(counts.taken[0] + counts.taken[1] == counts.missing, "%d victims for %d rows", counts.taken[0] + counts.taken[1], counts.missing);
-        for (int32_t i = 0; i < counts.missing; i++) cache_give(pool, tables, victims[i], missing[i], 4, number, 0, 1);
+        EXPECT(counts.taken[0] + counts.taken[1] == counts.missing, "%d victims for %d rows", counts.taken[0] + counts.taken[1],
+               counts.missing);
+        order(counts.missing);
+        for (int32_t i = 0; i < counts.missing; i++) cache_give(pool, tables, victims[1][i], missing[1][i], 4, number, 0, 1);
+    }
+    /* Both lists by their buckets, which are to be in the order of rows. */
+    void order(int n)
+    {
+        dlrm_cuda_shard s = {};
+        for (s.key_bits = 1; rows[0] + rows[1] > 1 << s.key_bits;) s.key_bits++;
+        auto by_bucket = [&](int64_t a, int64_t b) { return cache_bucket(s, tables, a) < cache_bucket(s, tables, b); };
+        missing[1] = missing[0];
+        victims[1] = victims[0];
+        std::stable_sort(missing[1].begin(), missing[1].begin() + n, by_bucket);
+        std::stable_sort(victims[1].begin(), victims[1].begin() + n, [&](int a, int b) { return by_bucket(place[a], place[b]); });
+        for (int i = 1; i < n; i++) EXPECT(missing[1][i - 1] < missing[1][i], "rows are not in order");
+        for (int i = 0; i < n; i++) {
+            const int at = cache_bucket(s, tables, missing[1][i]);
+            EXPECT(at >= 0 && at < DLRM_CUDA_BUCKETS, "bucket %d", at);
+        }
     }
     void write_back()
     {
