@@ -188,7 +188,7 @@ static int64_t table_bytes(const dlrm_model_spec *spec, const dlrm_placement_arg
     return dlrm_slice_bytes(spec, &args->work, &(dlrm_slice){.table = t, .rows = spec->tables[t].rows, .columns = spec->tables[t].dim}, false);
 }
 
-/* "t0 (60000 rows x 16: 0.01 GiB), …" */
+/* "t0 (60000 rows x 16: 0.01 GiB), t1 (500 rows x 16, and keys: 0.00 GiB), …" */
 static void largest(const dlrm_model_spec *spec, const dlrm_placement_args *args, char *text, size_t size)
 {
     size_t at = 0;
@@ -205,8 +205,8 @@ static void largest(const dlrm_model_spec *spec, const dlrm_placement_args *args
         const dlrm_table *t = &spec->tables[best];
         before = best;
         last = table_bytes(spec, args, best);
-        at += (size_t)snprintf(text + at, size - at, "%s%s (%lld rows x %d: %.2f GiB)", n ? ", " : "", t->name, (long long)t->rows, t->dim,
-                               (double)last / GIB);
+        at += (size_t)snprintf(text + at, size - at, "%s%s (%lld rows x %d%s: %.2f GiB)", n ? ", " : "", t->name, (long long)t->rows, t->dim,
+                               args->work.keeps_keys && t->capacity > 0 ? ", and keys" : "", (double)last / GIB);
     }
 }
 

@@ -211,12 +211,16 @@ dlrm_status dlrm_vocabulary_loaded(dlrm_vocabulary *v, const char *from, int64_t
                     v->table->name, (long long)UINT32_MAX - 1);
     v->now = (uint32_t)now;
     v->used = 0;
+    if (v->entries[0].count > 0)
+        return FAIL(DLRM_E_INPUT, "%s: tensor 'table.%s.counts': found %lld for row 0, expected 0: it is for keys that have no row", from,
+                    v->table->name, (long long)v->entries[0].count);
     v->entries[0] = (dlrm_entry){0};
     dlrm_ranking_clear(&v->ranking);
     TRY(check_totals(v, from));
     for (int64_t entry = 1; entry <= all; entry++) {
         if (entry + BLOCK <= all)
             __builtin_prefetch(&v->dictionary.slots[dlrm_dictionary_home(&v->dictionary, dlrm_dictionary_hash(v->entries[entry + BLOCK].key))], 1);
+        if (v->entries[entry].count == 0) v->entries[entry] = (dlrm_entry){0}; /* nobody's, whatever key stood there */
         if (v->entries[entry].count == 0) continue;
         TRY(add_loaded(v, from, entry));
         if (entry > capacity) continue;

@@ -55,6 +55,6 @@ void dlrm_vocabulary_learn(dlrm_vocabulary *v, int n, const dlrm_translation *in
 void dlrm_vocabulary_translate(dlrm_vocabulary *v, int n, const dlrm_translation *inputs);
 
 /* After entries and totals have been read from files: all else follows from them. now: batches of training before.
- * DLRM_E_INPUT names `from`, the tensor and the rows where two keys are the same, a row below one with a key has none, or one was
- * used later; or a total that is none; or says that there were more batches than are counted. */
+ * DLRM_E_INPUT names `from`, the tensor and the rows where two keys are the same, row 0 has a count, a row below one with a key has
+ * none, or one was used later; or a total that is none; or says that there were more batches than are counted. */
 dlrm_status dlrm_vocabulary_loaded(dlrm_vocabulary *v, const char *from, int64_t now) DLRM_MUST_USE;

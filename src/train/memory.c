@@ -3,17 +3,25 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "model/vocabulary.h"
 #include "train/device.h"
 #include "train/work.h"
 
 enum { SHOWN = 3 };
 static const double gib = 1 << 30;
 
+/* Keys of a vocabulary, which are in the host's memory: where the tables are there, too. */
+static int64_t key_bytes(const dlrm_session *s, const dlrm_slice *slice)
+{
+    const dlrm_table *table = &s->spec.tables[slice->table];
+    return s->device < 0 && table->capacity > 0 ? dlrm_vocabulary_memory(table, table->capacity) : 0;
+}
+
 static int64_t slice_bytes(const dlrm_session *s, const dlrm_slice *slice)
 {
     int64_t weights, state;
     dlrm_work_slice(&s->cfg, slice, &weights, &state);
-    return weights + state;
+    return weights + state + key_bytes(s, slice);
 }
 
 /* The slice with the most bytes after `before`, of a rank (-1: of any); ties by their order. -1: none. */
@@ -37,8 +45,9 @@ static const char *largest(const dlrm_session *s, int rank, char *text, size_t s
     text[0] = 0;
     for (int n = 0, k = next_largest(s, rank, -1); n < SHOWN && k >= 0 && at < size; n++, k = next_largest(s, rank, k)) {
         const dlrm_slice *slice = &s->place.slices[k];
-        at += (size_t)snprintf(text + at, size - at, "%s%s (%lld rows x %d: %.2f GiB)", n ? ", " : "", s->spec.tables[slice->table].name,
-                               (long long)slice->rows, slice->columns, (double)slice_bytes(s, slice) / gib);
+        at += (size_t)snprintf(text + at, size - at, "%s%s (%lld rows x %d%s: %.2f GiB)", n ? ", " : "", s->spec.tables[slice->table].name,
+                               (long long)slice->rows, slice->columns, key_bytes(s, slice) > 0 ? ", and keys" : "",
+                               (double)slice_bytes(s, slice) / gib);
     }
     return text;
 }
@@ -49,8 +58,8 @@ static dlrm_status check_host(dlrm_session *s, const dlrm_work *mine)
     char tables[1000];
     if (have < 0 || need <= have) return DLRM_OK;
     return FAIL(DLRM_E_RUNTIME, "the model needs %.2f GiB on this host (%d ranks), %.2f GiB are available; the largest tables, with optimizer "
-                "state: %s; use more hosts, fewer rows or smaller tables", (double)need / gib, dlrm_comm_local_ranks(s->comm),
-                (double)have / gib, largest(s, -1, tables, sizeof tables));
+                "state: %s; use more hosts, fewer rows%s or smaller tables", (double)need / gib, dlrm_comm_local_ranks(s->comm),
+                (double)have / gib, largest(s, -1, tables, sizeof tables), s->spec.n_vocabularies > 0 ? ", a smaller capacity" : "");
 }
 
 dlrm_host_tables_args dlrm_memory_host_tables(const dlrm_session *s)

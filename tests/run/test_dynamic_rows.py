@@ -360,6 +360,14 @@ class Goes(DynamicTest):
         refuse(r"'table\.lru1\.counts': has dtype F32, expected U32", counts=lambda v: v.astype("<f4"))
         refuse(r"bad: tensor 'table\.lru1\.keys': rows 2 and 5 have the same key, -?\d+", keys=lambda v: np.where(np.arange(13) == 5, v[2], v))
         refuse(r"bad: tensor 'table\.lru1\.counts': row 3 has no key \(a count of 0\), but row 4 has", counts=lambda v: np.where(np.arange(13) == 3, 0, v).astype("<u4"))
+        refuse(r"bad: tensor 'table\.lru1\.counts': found 4 for row 0, expected 0: it is for keys", counts=lambda v: np.where(np.arange(13) == 0, 4, v).astype("<u4"))
+
+    def test_too_large(self):
+        self.make(train=60)
+        for strategy, pattern in (("auto", r"^dlrm-train: no placement of the tables fits 2 ranks .*, the largest none1 \(3000000001 rows x 4, and keys: \d+"),
+                                  ("basic", r"^dlrm-train: the model needs [\d.]+ GiB on this host .*; the largest tables, with optimizer state: none1 "
+                                            r"\(3000000001 rows x 4, and keys: \d+.*; use more hosts, fewer rows, a smaller capacity or smaller tables$")):
+            self.refuse(2, 3, pattern, "config.yaml", "model.tables.0.capacity=3000000000", "parallel.strategy=" + strategy)
 
     def test_changed(self):
         """A vocabulary's rules are part of the model."""

@@ -294,6 +294,7 @@ static void refuse(const char *message, void (*damage)(dlrm_vocabulary *))
 static void same_key(dlrm_vocabulary *v) { v->entries[3].key = 10; }
 static void same_candidate(dlrm_vocabulary *v) { v->entries[6].key = 20; }
 static void gap(dlrm_vocabulary *v) { v->entries[2].count = 0; }
+static void row_0(dlrm_vocabulary *v) { v->entries[0].count = 7; }
 static void negative(dlrm_vocabulary *v) { v->totals.candidates = -1; }
 static void too_many(dlrm_vocabulary *v) { v->totals.ids = INT64_MAX; }
 static void later(dlrm_vocabulary *v) { v->entries[2].last = 4; }
@@ -305,10 +306,31 @@ static void test_damaged(void **state)
     refuse("file: tensor 'table.t.keys': rows 1 and 3 have the same key, 10", same_key);
     refuse("file: tensor 'table.t.candidates': the key at 0, 20, is there already", same_candidate);
     refuse("file: tensor 'table.t.counts': row 2 has no key (a count of 0), but row 3 has", gap);
+    refuse("file: tensor 'table.t.counts': found 7 for row 0, expected 0: it is for keys that have no row", row_0);
     refuse("file: tensor 'table.t.totals': found -1 at 3", negative);
     refuse("file: tensor 'table.t.totals': found 9223372036854775807 at 0", too_many);
     refuse("file: tensor 'table.t.last_use': row 2 was used at step 4, expected at most 3", later);
     refuse_at(UINT32_MAX, "file: found step 4294967295, but table t with rows: dynamic counts steps to 4294967294", nothing);
+}
+
+/* Keys of rows that are nobody's mean nothing, and are not handed on. */
+static void test_stale_keys(void **state)
+{
+    const dlrm_table table = {.name = "t", .rows = 6, .capacity = 5, .admission = 1};
+    const int64_t keys[] = {30};
+    uint32_t rows[1];
+    dlrm_vocabulary v;
+    (void)state;
+    assert_int_equal(dlrm_vocabulary_open(&table, 1, &v), DLRM_OK);
+    v.entries[1] = (dlrm_entry){.key = 10, .count = 1};
+    v.entries[4] = (dlrm_entry){.key = 10};
+    v.entries[5] = (dlrm_entry){.key = 30};
+    assert_int_equal(dlrm_vocabulary_loaded(&v, "file", 1), DLRM_OK);
+    assert_int_equal(v.used, 1);
+    assert_int_equal(v.entries[4].key, 0);
+    dlrm_vocabulary_learn(&v, 1, &(dlrm_translation){keys, 1, rows});
+    assert_int_equal(rows[0], 2);
+    dlrm_vocabulary_close(&v);
 }
 
 /* Counts end at 2^32 - 1. */
@@ -331,7 +353,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dictionary), cmocka_unit_test(test_spread),   cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_all_in_use), cmocka_unit_test(test_damaged), cmocka_unit_test(test_saturation),
+        cmocka_unit_test(test_all_in_use), cmocka_unit_test(test_damaged), cmocka_unit_test(test_stale_keys), cmocka_unit_test(test_saturation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
