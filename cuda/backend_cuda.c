@@ -111,13 +111,16 @@ static dlrm_status cuda_alloc_host(dlrm_backend *be, int64_t count, size_t size,
     *(void **)out = NULL;
     if (count < 0 || __builtin_mul_overflow((size_t)count, size, &bytes))
         return FAIL(DLRM_E_RUNTIME, "cannot allocate %lld x %zu bytes of host memory for %s", (long long)count, size, what);
-    cudaError_t code = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped);
+    bytes = (bytes / 4 + 1) * 4;
+    cudaError_t code = cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped);
     if (code != cudaSuccess) {
         (void)cudaGetLastError();
         return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot allocate %.3f GiB of page-locked host memory for %s (%s); %.3f GiB are available",
                     cuda_of(be)->device, (double)bytes / (1 << 30), what, cudaGetErrorString(code), (double)dlrm_mem_available() / (1 << 30));
     }
-    memset(p, 0, bytes);
+    /* by the device, at the link's speed */
+    cuda_must(cuda_of(be), dlrm_cuda_fill(p, (int64_t)(bytes / 4), 0, cuda_of(be)->compute.stream), "clearing host memory");
+    cuda_must(cuda_of(be), cudaStreamSynchronize(cuda_of(be)->compute.stream), "clearing host memory");
     *(void **)out = p;
     return DLRM_OK;
 }
