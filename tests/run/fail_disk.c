@@ -1,12 +1,14 @@
 /* A library to preload: a disk that fails. Of the calls that make checkpoints below the folder $FAIL_UNDER (its name as in the
  * paths used), in the rank $FAIL_RANK (default: all), the k-th save has its k-th call fail, so that one run meets every one of
  * them; or, with FAIL_ALWAYS set, every save every call. $FAIL_HOW: ENOSPC, EIO, EROFS, or short: a write of half of the bytes,
- * which is no error. Each failure is told on stderr. FAIL_REMOVE_S: every removal of a file there takes so many seconds. */
+ * which is no error. Each failure is told on stderr. KILL: the process is killed as it makes its call number $FAIL_CALL of all saves,
+ * removals of files among them. FAIL_REMOVE_S: every removal of a file there takes so many seconds. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,7 +20,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char last_part[64]; /* the folder of the save at hand, .step_N.part */
-static long save, call;
+static long save, call, all_calls;
 
 /* The rest of a path below the folder, "" for the folder itself; NULL: elsewhere. */
 static const char *below(const char *path)
@@ -44,8 +46,12 @@ static bool fails(const char *what, const char *path)
         call = 0;
     }
     call++;
-    bool now = save > 0 && (getenv("FAIL_ALWAYS") || call == save);
+    all_calls += save > 0;
+    const bool kills = !strcmp(how, "KILL");
+    const char *number = getenv("FAIL_CALL");
+    bool now = save > 0 && (kills ? number && all_calls == atol(number) : getenv("FAIL_ALWAYS") || call == save);
     if (now && (strcmp(how, "short") != 0 || !strcmp(what, "pwrite"))) fprintf(stderr, "fail_disk: %s %s: %s\n", how, what, rest);
+    if (now && kills) raise(SIGKILL);
     pthread_mutex_unlock(&lock);
     errno = !strcmp(how, "ENOSPC") ? ENOSPC : !strcmp(how, "EROFS") ? EROFS : EIO;
     return now;
@@ -110,8 +116,9 @@ int fsync(int fd)
 int unlinkat(int folder, const char *path, int flags)
 {
     NEXT(unlinkat);
-    const char *seconds = getenv("FAIL_REMOVE_S");
+    const char *seconds = getenv("FAIL_REMOVE_S"), *how = getenv("FAIL_HOW");
     if (seconds) sleep((unsigned)atoi(seconds));
+    if (how && !strcmp(how, "KILL")) fails_fd("unlinkat", folder);
     return next(folder, path, flags);
 }
 

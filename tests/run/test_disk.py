@@ -103,6 +103,36 @@ class EachCall(DiskTest):
         self.assertEqual(len(self.all_sound(40)), 40)
 
 
+class KilledAtEachCall(DiskTest):
+    """The run number k is killed at the k-th call that two saves make, and the next one goes on."""
+
+    def killed(self, ranks, rank):
+        calls, steps = [], 0
+        while True:
+            done = self.run_failing(ranks, "KILL", "train.steps=%d" % (steps + 2), "checkpoint.every_steps=1", "checkpoint.keep=1",
+                                    FAIL_RANK=str(rank), FAIL_CALL=str(len(calls) + 1))
+            before, names = steps, checkpoints(self.path("ckpt")) if os.path.isdir(self.path("ckpt")) else []
+            steps = int(names[-1][5:]) if names else 0
+            if done.returncode == 0:
+                break
+            self.assertGreaterEqual(steps, before)
+            self.assertLessEqual(len(names), 2)
+            calls += re.findall(r"fail_disk: KILL (\w+): (\S*)", done.stderr)
+        self.assertEqual(self.all_sound(steps), ["step_%09d" % steps])
+        print("killed at", [what for what, _ in calls])
+        return calls
+
+    def test_rank_0(self):
+        calls = [what for what, _ in self.killed(1, 0)]
+        for what, times in (("mkdir", 2), ("open", 4), ("fallocate", 2), ("pwrite", 22), ("fsync", 8), ("rename", 3), ("unlinkat", 2)):
+            self.assertGreaterEqual(calls.count(what), times, calls)
+
+    def test_other_rank(self):
+        calls = self.killed(2, 1)
+        self.assertTrue(all("rank_00001" in where for _, where in calls), calls)
+        self.assertGreaterEqual([what for what, _ in calls].count("fsync"), 2)
+
+
 class Slow(DiskTest):
     def run_slow(self, seconds, timeout):
         return self.run_failing(2, "", "train.steps=20", "checkpoint.every_steps=5", "checkpoint.keep=1", "parallel.timeout_s=%d" % timeout,

@@ -2,13 +2,14 @@
 """A training that is killed, signalled, or diverges: what is left is a checkpoint that can be gone on from, with the bits of a
 run that nothing happened to.
 
-  test_survival.py TRAINER      DLRM_KILLS=200: so many kills in the place of ten
+  test_survival.py TRAINER STOP_AT.so      DLRM_KILLS=200: so many kills in the place of ten
 """
 import os
 import random
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -54,6 +55,15 @@ class SurvivalTest(fixture.RunTest):
         self.assertEqual(sorted(found), list(range(ranks)))
         return found
 
+    def ended_by_kill(self, job):
+        """No rank is left within a while. Open MPI 4's launcher can hang when a rank dies while it connects: then that is ended, too."""
+        try:
+            return job.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.assertEqual(rank_processes(job.pid), {}, self.file_bytes("err").decode())
+            job.kill()
+            return job.wait()
+
     def latest(self):
         names = checkpoints(self.path("ckpt"))
         return int(names[-1][5:]) if names else 0
@@ -70,15 +80,6 @@ class SurvivalTest(fixture.RunTest):
 
 
 class Kills(SurvivalTest):
-    def ended_by_kill(self, job):
-        """No rank is left within a while. Open MPI 4's launcher can hang when a rank dies while it connects: then that is ended, too."""
-        try:
-            return job.wait(timeout=60)
-        except subprocess.TimeoutExpired:
-            self.assertEqual(rank_processes(job.pid), {}, self.file_bytes("err").decode())
-            job.kill()
-            return job.wait()
-
     def test_random_kills(self):
         """SIGKILL at random instants to a rank, to the launcher, or to all at once; each run goes on on other ranks. Every other
         run has saved before: else most kills would meet the start of a run."""
@@ -101,6 +102,10 @@ class Kills(SurvivalTest):
                 except ProcessLookupError:
                     pass
             self.assertNotEqual(self.ended_by_kill(job), 0)
+            deadline = time.monotonic() + launch.PATIENCE
+            while any(os.path.exists("/proc/%d" % pid) for pid in found.values()):  # ranks outlive their launcher a little, and save
+                self.assertLess(time.monotonic(), deadline, "a rank is still there")
+                time.sleep(0.02)
             steps.append(self.latest())
         self.assertEqual(steps, sorted(steps))
         self.assertGreater(steps[-1], 0, "no checkpoint in all that time")
@@ -108,6 +113,39 @@ class Kills(SurvivalTest):
         self.has_the_bits_of_a_straight_run(random_numbers.randint(1, 4))
         self.assertEqual([name for name in os.listdir(self.path("ckpt")) if name.endswith((".part", ".gone"))], [])
         print("kills %d, steps at them: %s" % (kills, steps))
+
+
+class KilledAtEachPulse(SurvivalTest):
+    """The run number k is killed at the k-th of what its ranks say to each other: in each step, each batch of an evaluation, and as
+    a checkpoint is saved or read."""
+    stop_at = None
+
+    def test_steps_evaluations_saves(self):
+        if fixture.SANITIZED:
+            self.skipTest("a preloaded library")
+        often, within, k = ["eval.every_steps=2", "eval.max_samples=48", "eval.batch_size=16", "log.every_steps=1"], [], 0
+        random_numbers = random.Random(1)
+        while True:
+            k += 1
+            ranks = random_numbers.randint(1, 3)
+            env = dict(os.environ, OMP_NUM_THREADS="1", STOP_AT="MPI_Iallreduce", STOP_CALL=str(k), STOP_RANK=str(random_numbers.randrange(ranks)),
+                       **launch.AT_ONCE)
+            with open(self.path("err"), "w") as err:
+                job = subprocess.Popen(["mpirun", "-n", str(ranks), "env", "LD_PRELOAD=" + self.stop_at, self.trainer] + ARGS + often +
+                                       ["train.steps=%d" % (self.latest() + 4), "checkpoint.every_steps=2"], cwd=self.folder, env=env,
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
+            self.addCleanup(self.end, job)
+            if self.ended_by_kill(job) == 0:
+                break
+            last = events(self.path("run.jsonl"))[-1] if os.path.exists(self.path("run.jsonl")) else {"event": "nothing"}
+            within.append("evaluation" if last["event"] == "step" and last["step"] % 2 == 0 else "after " + last["event"])
+        print("killed in", within)
+        self.assertGreaterEqual(within.count("evaluation"), 3 * 2)
+        for event in ("step", "eval", "checkpoint"):
+            self.assertIn("after " + event, within)
+        self.has_the_bits_of_a_straight_run(2, *often)
+        cut, straight = ({e["step"]: (e["auc"], e["loss"], e["samples"]) for e in events(self.path(log), "eval")} for log in ("run.jsonl", "straight.jsonl"))
+        self.assertEqual(cut, straight)
 
 
 class Signals(SurvivalTest):
@@ -239,4 +277,5 @@ class Divergence(SurvivalTest):
 
 
 if __name__ == "__main__":
+    KilledAtEachPulse.stop_at = os.path.abspath(sys.argv.pop(2))
     fixture.main()
