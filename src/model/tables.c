@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "model/optimizer.h"
+#include "model/pick.h"
 
 /* A function of the name in files alone. */
 static uint64_t table_stream(const dlrm_table *t)
@@ -239,27 +240,6 @@ int64_t dlrm_tables_bytes(const dlrm_tables *t)
     return elements * (int64_t)dlrm_dtype_bytes(t->shard.dtype);
 }
 
-/* Of each bag the ids that are rows of the slice; with several vectors, each id's in a bag of its own. */
-static int64_t pick_out(const dlrm_slice *s, const dlrm_input *in, int vectors, const dlrm_ids *from, uint32_t *ids, int64_t *offsets)
-{
-    const uint32_t first = (uint32_t)s->first_row, step = (uint32_t)s->row_step;
-    int64_t n = 0;
-    for (int64_t sample = 0; sample < from->samples; sample++) {
-        int64_t at = from->offsets ? from->offsets[sample] : sample * in->hotness;
-        const int64_t end = from->offsets ? from->offsets[sample + 1] : at + in->hotness;
-        for (int k = 0; k < vectors; k++) {
-            const int64_t stop = vectors > 1 && at < end ? at + 1 : end;
-            offsets[sample * vectors + k] = n;
-            for (; at < stop; at++) {
-                const uint32_t row = from->ids[at] / step;
-                if (from->ids[at] - row * step == first) ids[n++] = row;
-            }
-        }
-    }
-    offsets[from->samples * vectors] = n;
-    return n;
-}
-
 /* The rows of keys. Vocabularies are independent of each other. */
 static void translate(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool learn)
 {
@@ -296,7 +276,10 @@ void dlrm_tables_bags(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool le
         *to = (dlrm_bags){.ids = from->ids, .offsets = from->offsets, .count = from->count};
         if (from->keys) to->ids = t->ids[stage][i];
         if (!t->offsets[stage][i]) continue;
-        to->count = pick_out(&t->place->slices[part->slice], in, part->vectors, from, t->ids[stage][i], t->offsets[stage][i]);
+        const dlrm_slice *slice = &t->place->slices[part->slice];
+        const dlrm_pick pick = {.first_row = (uint32_t)slice->first_row, .row_step = (uint32_t)slice->row_step, .hotness = in->hotness,
+                                .vectors = part->vectors};
+        to->count = dlrm_pick_rows(&pick, from, t->ids[stage][i], t->offsets[stage][i]);
         to->ids = t->ids[stage][i];
         to->offsets = t->offsets[stage][i];
         if (in->combiner == DLRM_MEAN) to->whole = in->variable ? from->offsets : t->whole[i];
