@@ -28,5 +28,24 @@ kill -TERM $pid
 code=0
 wait $pid || code=$?
 [ $code = 143 ] || fail "a sweep that was ended has exit status $code: $(cat out.txt)"
+# A second one does not wait for it. (The launcher here takes no notice of the first.)
+cat >launcher <<'SH'
+#!/bin/bash
+trap '' USR1
+trap 'exit 9' TERM
+touch started
+while :; do sleep 0.05; done
+SH
+chmod +x launcher
+MPIRUN=$folder/launcher TRAINER=$trainer "$sweep" "$config" --ranks 2 >out.txt 2>&1 &
+stubborn=$!
+for _ in $(seq 3000); do [ ! -e started ] || break; sleep 0.1; done
+kill -TERM $stubborn
+sleep 0.5
+kill -0 $stubborn || fail "a sweep does not wait for its training: $(cat out.txt)"
+kill -TERM $stubborn
+stubborn_code=0
+wait $stubborn || stubborn_code=$?
+[ $stubborn_code = 143 ] || fail "a sweep that was ended twice has exit status $stubborn_code: $(cat out.txt)"
 ls ckpt/step_*/manifest.json >/dev/null || fail "no checkpoint: $(cat out.txt scaling/ranks_2.log)"
 grep -q "ended by SIGUSR1" scaling/ranks_2.jsonl || fail "the training was not asked to end: $(tail -n 2 scaling/ranks_2.jsonl)"

@@ -168,6 +168,20 @@ class Signals(SurvivalTest):
                 shutil.rmtree(self.path(name))
             os.remove(self.path("run.jsonl"))
 
+    def test_batch_script(self):
+        """docs/checkpoints.md's lines for a scheduler that signals the script."""
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/checkpoints.md")) as f:
+            script = next(block for block in f.read().split("```") if block.startswith("bash\nmpirun"))[5:]
+        command = "mpirun dlrm-train config.yaml checkpoint.path=/scratch/run7"
+        self.assertIn(command, script)
+        script = script.replace(command, "mpirun -n 2 %s %s %s >out 2>err" % (self.trainer, " ".join(ARGS), FOREVER))
+        job = subprocess.Popen(["bash", "-c", script + "\nexit $code"], cwd=self.folder, stdin=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        self.addCleanup(self.end, job)
+        self.write("err", "")
+        self.trains(job, 2)
+        job.send_signal(signal.SIGUSR1)
+        self.ended(job, signal.SIGUSR1)
+
     def test_one_rank(self):
         """What reaches a single rank ends them all at the same step."""
         for number, rank in ((signal.SIGTERM, 2), (signal.SIGINT, 0)):
@@ -236,6 +250,31 @@ class Signals(SurvivalTest):
         self.assertNotEqual(job.wait(timeout=launch.PATIENCE), 0)
         self.assertGreater(self.latest(), 0)
         self.has_the_bits_of_a_straight_run(3)
+
+    def test_launcher_signalled_twice(self):
+        """SIGUSR1 in a long step, then SIGTERM: mpirun ends the ranks at once, and older checkpoints are good."""
+        job = self.start(2, FOREVER, "checkpoint.every_steps=5")
+        self.trains(job, 2)
+        job.terminate()
+        job.wait(timeout=launch.PATIENCE)
+        before = self.latest()
+        self.write("run.jsonl", "")
+        slow = ["train.batch_size=100000", "data.synthetic.batches=1", "checkpoint.allow_changed=[train, data]"]
+        job = self.start(2, FOREVER, "train.deterministic=false", "log.every_steps=1", *slow)
+        deadline = time.monotonic() + launch.PATIENCE
+        while b'"event":"resume"' not in self.file_bytes("run.jsonl"):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        ranks = rank_processes(job.pid)
+        job.send_signal(signal.SIGUSR1)
+        time.sleep(0.05)
+        job.terminate()
+        self.assertNotEqual(job.wait(timeout=launch.PATIENCE), 0)
+        while [pid for pid in ranks.values() if os.path.exists("/proc/%d" % pid)]:
+            self.assertLess(time.monotonic(), deadline, "a rank is still there")
+            time.sleep(0.02)
+        self.assertGreaterEqual(self.latest(), before)
+        self.succeed(1, *ARGS, "--eval", "eval.max_samples=48")
 
     def test_without_checkpoints(self):
         job = self.start(2, FOREVER, "checkpoint.path=null")
