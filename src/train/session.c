@@ -243,12 +243,18 @@ static dlrm_status find_weights(const dlrm_session *s)
     return map ? must_be_there(&s->cfg, "checkpoint.name_map", map, false, "a YAML file of names") : DLRM_OK;
 }
 
-/* What a rank computes on, and what memory bounds its tables: of the machine that is planned for, or found here. */
+/* What a rank computes on, and what memory bounds its tables: of the machine that is planned for, or found here. Placements are tried
+ * with as much of the host's memory as every rank has. */
 static dlrm_status find_machine(dlrm_session *s, int64_t *memory)
 {
-    if (s->machine) return dlrm_machine_choose(s->machine, &s->cfg, s->comm, &s->device, memory);
-    TRY(dlrm_comm_agree(s->comm, dlrm_device_choose(&s->cfg, s->comm, &s->device)));
-    return dlrm_memory_budget(s, memory);
+    if (s->machine) {
+        TRY(dlrm_machine_choose(s->machine, &s->cfg, s->comm, &s->device, memory));
+    } else {
+        TRY(dlrm_comm_agree(s->comm, dlrm_device_choose(&s->cfg, s->comm, &s->device)));
+        TRY(dlrm_memory_budget(s, memory));
+    }
+    if (s->device >= 0 && s->cfg.parallel.device_embedding_elements >= 0 && *memory > 0) s->host_room = *memory;
+    return DLRM_OK;
 }
 
 /* The rest of a session whose comm, ranks and machine are set. */
