@@ -1,6 +1,10 @@
 /* Nanoseconds a key of a vocabulary: batches of keys that all have a row, that are all new, and of a power law with eviction.
  *
  *   bench_vocabulary CAPACITY [BATCH]
+ *
+ * And the milliseconds that so many threads take for a batch of known keys of each of so many tables, the median of BATCHES:
+ *
+ *   bench_vocabulary CAPACITY BATCH TABLES THREADS
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +13,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/vocabulary.h"
+#include "base/log.h"
+#include "model/translate.h"
 
 enum { BATCHES = 40 };
 
@@ -64,12 +69,48 @@ static void fill(dlrm_vocabulary *v, int64_t n)
     }
 }
 
+static int rising(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int bench_threads(int64_t capacity, int tables, int threads)
+{
+    const dlrm_table table = {.name = "t", .rows = capacity + 1, .capacity = capacity, .evict = DLRM_EVICT_LRU, .admission = 1};
+    dlrm_vocabulary *v;
+    dlrm_translation *inputs;
+    dlrm_translation_job *jobs;
+    double ms[BATCHES];
+    if (dlrm_alloc(tables, sizeof *v, "tables", &v) != DLRM_OK || dlrm_alloc(tables, sizeof *inputs, "tables", &inputs) != DLRM_OK ||
+        dlrm_alloc(tables, sizeof *jobs, "tables", &jobs) != DLRM_OK)
+        return 1;
+    for (int k = 0; k < tables; k++) {
+        uint32_t *to;
+        if (dlrm_vocabulary_open(&table, batch, &v[k]) != DLRM_OK || dlrm_alloc(batch, sizeof *to, "rows", &to) != DLRM_OK) return 1;
+        fill(&v[k], capacity);
+        inputs[k] = (dlrm_translation){keys, batch, to};
+        jobs[k] = (dlrm_translation_job){.vocabulary = &v[k], .n = 1, .inputs = &inputs[k]};
+    }
+    for (int b = 0; b < BATCHES; b++) {
+        for (int64_t i = 0; i < batch; i++) keys[i] = key_of(draw(capacity, (uint64_t)(b * batch + i), true));
+        const double start = dlrm_now();
+        dlrm_translate(tables, jobs, true, threads);
+        ms[b] = 1e3 * (dlrm_now() - start);
+    }
+    qsort(ms, BATCHES, sizeof *ms, rising);
+    printf("%d tables, %d threads: median %.2f ms, least %.2f ms, %.1f ns a key\n", tables, threads, ms[BATCHES / 2], ms[0],
+           1e6 * ms[BATCHES / 2] / (double)(batch * tables));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const int64_t capacity = argc > 1 ? atoll(argv[1]) : 0;
     batch = argc > 2 ? atoll(argv[2]) : 65536;
-    if (capacity < 1 || batch < 1) return fprintf(stderr, "usage: bench_vocabulary CAPACITY [BATCH]\n"), 2;
+    if (capacity < 1 || batch < 1) return fprintf(stderr, "usage: bench_vocabulary CAPACITY [BATCH [TABLES THREADS]]\n"), 2;
     if (dlrm_alloc(batch, sizeof *keys, "keys", &keys) != DLRM_OK || dlrm_alloc(batch, sizeof *rows, "rows", &rows) != DLRM_OK) return 1;
+    if (argc > 4) return bench_threads(capacity, atoi(argv[3]), atoi(argv[4]));
     static const dlrm_evict evicts[] = {DLRM_EVICT_NONE, DLRM_EVICT_LRU, DLRM_EVICT_LFU};
     static const char *const names[] = {"none", "lru", "lfu"};
     for (int k = 0; k < 3; k++) {

@@ -1,6 +1,7 @@
 /* From keys of 64 bits to the numbers of their entries: open addressing, linear probing, nothing left behind by a removal.
  * A slot holds an entry's number and a tag, bits of the key's hash, so that an entry is looked at where it is most likely
- * the right one: a key that is there costs one cache line of slots and one of entries, and both can be asked for ahead. */
+ * the right one: a key that is there costs one cache line of slots and one of entries, and both can be asked for ahead. And it says
+ * how far it is from where a search for its key begins, so that a removal moves up what stands behind without looking at entries. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,11 +17,11 @@ typedef struct dlrm_entry {
 
 typedef struct dlrm_dictionary {
     const dlrm_entry *entries; /* the owner's; entry 0 is never in the dictionary */
-    uint64_t *slots;           /* entry's number << TAG_BITS | tag; 0: empty */
+    uint64_t *slots;           /* entry's number << (FAR_BITS + TAG_BITS) | slots from the key's home, FAR or more being FAR | tag; 0: empty */
     int64_t n_slots;
 } dlrm_dictionary;
 
-enum { DLRM_TAG_BITS = 24 };
+enum { DLRM_TAG_BITS = 24, DLRM_FAR_BITS = 6, DLRM_FAR = (1 << DLRM_FAR_BITS) - 1 };
 
 /* For at most `most` keys at a time. entries: borrowed. */
 dlrm_status dlrm_dictionary_open(int64_t most, const dlrm_entry *entries, dlrm_dictionary *out) DLRM_MUST_USE;
@@ -52,7 +53,7 @@ static inline int64_t dlrm_dictionary_probe(const dlrm_dictionary *d, uint64_t h
 {
     const uint64_t mask = ((uint64_t)1 << DLRM_TAG_BITS) - 1;
     while (d->slots[*at] != 0 && ((d->slots[*at] ^ hash) & mask) != 0) *at = dlrm_dictionary_after(d, *at);
-    return (int64_t)(d->slots[*at] >> DLRM_TAG_BITS);
+    return (int64_t)(d->slots[*at] >> (DLRM_FAR_BITS + DLRM_TAG_BITS));
 }
 
 /* The same, to the key itself: goes on where the tag was right by chance. */

@@ -31,29 +31,43 @@ static bool before(const dlrm_ranked *a, const dlrm_ranked *b)
     return a->row < b->row;
 }
 
+/* Children of a node lie side by side, and those of the next level are asked for while one of them is chosen. */
+enum { WAYS = 4 };
+
 static void rise(dlrm_ranking *r, dlrm_ranked node)
 {
     int64_t at = r->n++;
-    for (int64_t above; at > 0 && before(&node, &r->rows[above = (at - 1) / 2]); at = above) r->rows[at] = r->rows[above];
+    for (int64_t above; at > 0 && before(&node, &r->rows[above = (at - 1) / WAYS]); at = above) r->rows[at] = r->rows[above];
     r->rows[at] = node;
+}
+
+/* The first of a node's children; n: it has none. */
+static int64_t first_below(const dlrm_ranking *r, int64_t at)
+{
+    const int64_t begin = WAYS * at + 1, end = begin + WAYS < r->n ? begin + WAYS : r->n;
+    int64_t first = begin;
+    if (begin >= r->n) return r->n;
+    for (int64_t next = WAYS * begin + 1, last = WAYS * end + 1; next < last && next < r->n; next += 64 / (int64_t)sizeof *r->rows)
+        __builtin_prefetch(&r->rows[next]);
+    for (int64_t k = begin + 1; k < end; k++)
+        if (before(&r->rows[k], &r->rows[first])) first = k;
+    return first;
 }
 
 /* From the top. */
 static void sink(dlrm_ranking *r, dlrm_ranked node)
 {
     int64_t at = 0;
-    for (int64_t below; (below = 2 * at + 1) < r->n; at = below) {
-        if (below + 1 < r->n && before(&r->rows[below + 1], &r->rows[below])) below++;
-        if (!before(&r->rows[below], &node)) break;
-        r->rows[at] = r->rows[below];
-    }
+    for (int64_t below; (below = first_below(r, at)) < r->n && before(&r->rows[below], &node); at = below) r->rows[at] = r->rows[below];
     r->rows[at] = node;
 }
 
+/* The next ones to go will be looked at. */
 static void drop_top(dlrm_ranking *r)
 {
     r->n--;
     if (r->n > 0) sink(r, r->rows[r->n]);
+    for (int64_t k = 0; k <= WAYS && k < r->n; k++) __builtin_prefetch(&r->entries[r->rows[k].row], 1);
 }
 
 void dlrm_ranking_add(dlrm_ranking *r, uint32_t row)

@@ -1,6 +1,7 @@
 #include "model/tables.h"
 
 #include <math.h>
+#include <omp.h>
 #include <stdio.h>
 
 #include "base/mem.h"
@@ -95,13 +96,13 @@ static dlrm_status open_vocabularies(dlrm_tables *t)
     const dlrm_shard *s = &t->shard;
     TRY(dlrm_alloc(s->n_tables, sizeof *t->vocabularies, "vocabularies", &t->vocabularies));
     TRY(dlrm_alloc(s->n_inputs, sizeof *t->translations, "vocabularies", &t->translations));
-    TRY(dlrm_alloc(s->n_tables + 1, sizeof *t->first_translation, "vocabularies", &t->first_translation));
+    TRY(dlrm_alloc(s->n_tables, sizeof *t->jobs, "vocabularies", &t->jobs));
     for (int k = 0, n = 0; k < s->n_tables; k++) {
         const int table = t->place->slices[t->slice[k]].table;
         if (t->spec->tables[table].capacity > 0)
             TRY(dlrm_vocabulary_open(&t->spec->tables[table], s->max_batch * dlrm_table_hotness(t->spec, table), &t->vocabularies[k]));
+        t->jobs[k] = (dlrm_translation_job){.vocabulary = &t->vocabularies[k], .inputs = t->translations + n};
         for (int i = 0; i < s->n_inputs; i++) n += s->inputs[i].table == k;
-        t->first_translation[k + 1] = n;
     }
     return DLRM_OK;
 }
@@ -175,7 +176,7 @@ void dlrm_tables_close(dlrm_backend *be, dlrm_tables *t)
     for (int i = 0; t->vocabularies && i < s->n_tables; i++) dlrm_vocabulary_close(&t->vocabularies[i]);
     dlrm_free(&t->vocabularies);
     dlrm_free(&t->translations);
-    dlrm_free(&t->first_translation);
+    dlrm_free(&t->jobs);
     dlrm_free(&s->tables);
     dlrm_free(&s->inputs);
     dlrm_free(&t->slice);
@@ -240,22 +241,16 @@ int64_t dlrm_tables_bytes(const dlrm_tables *t)
     return elements * (int64_t)dlrm_dtype_bytes(t->shard.dtype);
 }
 
-/* The rows of keys. Vocabularies are independent of each other. */
+/* The rows of keys. */
 static void translate(dlrm_tables *t, int stage, const dlrm_ids *inputs, bool learn)
 {
-#pragma omp parallel for schedule(dynamic)
-    for (int k = 0; k < t->shard.n_tables; k++) {
-        dlrm_vocabulary *v = &t->vocabularies[k];
-        dlrm_translation *to = &t->translations[t->first_translation[k]];
-        int n = 0;
-        if (!v->table) continue;
-        for (int i = 0; i < t->shard.n_inputs; i++) {
-            const dlrm_ids *from = &inputs[t->place->parts[t->part[i]].input];
-            if (t->shard.inputs[i].table == k)
-                to[n++] = (dlrm_translation){.keys = from->keys, .count = from->count, .rows = t->ids[stage][i]};
-        }
-        (learn ? dlrm_vocabulary_learn : dlrm_vocabulary_translate)(v, n, to);
+    for (int k = 0; k < t->shard.n_tables; k++) t->jobs[k].n = 0;
+    for (int i = 0; i < t->shard.n_inputs; i++) {
+        const dlrm_ids *from = &inputs[t->place->parts[t->part[i]].input];
+        dlrm_translation_job *job = &t->jobs[t->shard.inputs[i].table];
+        if (job->vocabulary->table) job->inputs[job->n++] = (dlrm_translation){.keys = from->keys, .count = from->count, .rows = t->ids[stage][i]};
     }
+    dlrm_translate(t->shard.n_tables, t->jobs, learn, omp_get_max_threads());
 }
 
 dlrm_bags dlrm_bags_from(const dlrm_shard_input *in, const dlrm_bags *all, int64_t begin)

@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "model/host_tables.h"
 #include "model/shared_rows.h"
-#include "model/vocabulary.h"
+#include "model/translate.h"
 
 typedef struct dlrm_tables {
     const dlrm_model_spec *spec;
@@ -17,7 +17,7 @@ typedef struct dlrm_tables {
     dlrm_bags *bags[DLRM_STAGES];   /* [shard inputs] of the batch in each stage */
     dlrm_vocabulary *vocabularies;  /* [shard tables] of those whose rows are dynamic; else {0} */
     dlrm_translation *translations; /* [shard inputs] by table, in order: of the batch at hand */
-    int *first_translation;         /* [shard tables + 1] */
+    dlrm_translation_job *jobs;     /* [shard tables]: their parts of those */
     /* Of slices by rows: the bags of the ids that lie here, made from the batch's, as rows of the slice. Of keys: their rows. */
     uint32_t **ids[DLRM_STAGES];    /* [shard inputs]; NULL: bags are the batch's own */
     int64_t **offsets[DLRM_STAGES];

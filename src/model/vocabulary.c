@@ -6,7 +6,7 @@ enum {
     BLOCK = 32 /* keys that are looked up side by side, so that their cache misses overlap */,
     AHEAD = 8,
 };
-#define MISSING UINT32_MAX /* no row: a table has fewer */
+#define SPREAD 0x9E3779B1u /* an odd number: neighbours go to different threads */
 
 static int64_t ring_of(const dlrm_table *t)
 {
@@ -53,8 +53,8 @@ static void use(dlrm_vocabulary *v, int64_t row)
     e->last = v->now;
 }
 
-/* Rows of n <= BLOCK keys, MISSING where there is none; returns how many are. */
-static int64_t look_up_block(dlrm_vocabulary *v, bool learns, const int64_t *keys, int64_t n, uint32_t *rows)
+/* n <= BLOCK. counts: the vocabulary that is to count the rows; NULL: none does. */
+static inline int64_t look_up_block(const dlrm_vocabulary *v, dlrm_vocabulary *counts, const int64_t *keys, int64_t n, uint32_t *rows)
 {
     const dlrm_dictionary *d = &v->dictionary;
     uint64_t hash[BLOCK];
@@ -68,19 +68,39 @@ static int64_t look_up_block(dlrm_vocabulary *v, bool learns, const int64_t *key
     for (int64_t i = 0; i < n; i++) {
         const int64_t entry = dlrm_dictionary_reach(d, keys[i], hash[i], &at[i]);
         const bool has_row = entry != 0 && entry <= v->table->capacity;
-        rows[i] = has_row ? (uint32_t)entry : MISSING;
+        rows[i] = has_row ? (uint32_t)entry : DLRM_NO_ROW;
         missing += !has_row;
-        if (has_row && learns) use(v, entry);
+        if (has_row && counts) use(counts, entry);
     }
     return missing;
 }
 
-static int64_t look_up(dlrm_vocabulary *v, bool learns, const dlrm_translation *t)
+static inline int64_t look_up(const dlrm_vocabulary *v, dlrm_vocabulary *counts, const int64_t *keys, int64_t n, uint32_t *rows)
 {
     int64_t missing = 0;
-    for (int64_t i = 0; i < t->count; i += BLOCK)
-        missing += look_up_block(v, learns, t->keys + i, t->count - i < BLOCK ? t->count - i : BLOCK, t->rows + i);
+    for (int64_t i = 0; i < n; i += BLOCK) missing += look_up_block(v, counts, keys + i, n - i < BLOCK ? n - i : BLOCK, rows + i);
     return missing;
+}
+
+int64_t dlrm_vocabulary_look_up(const dlrm_vocabulary *v, const int64_t *keys, int64_t n, uint32_t *rows)
+{
+    return look_up(v, NULL, keys, n, rows);
+}
+
+/* Entries that share a cache line are the same part's. */
+void dlrm_vocabulary_use(dlrm_vocabulary *v, const uint32_t *rows, int64_t n, int part, int parts)
+{
+    uint32_t mine[4 * BLOCK];
+    for (int64_t i = 0; i < n; i += 4 * BLOCK) {
+        const int64_t end = n - i < 4 * BLOCK ? n : i + 4 * BLOCK;
+        int found = 0;
+        for (int64_t k = i; k < end; k++) { /* half of the rows are others', in no order: without a branch */
+            mine[found] = rows[k];
+            found += rows[k] != DLRM_NO_ROW && ((uint64_t)((rows[k] >> 2) * SPREAD)) * (uint32_t)parts >> 32 == (uint32_t)part;
+        }
+        for (int k = 0; k < found; k++) __builtin_prefetch(&v->entries[mine[k]], 1);
+        for (int k = 0; k < found; k++) use(v, mine[k]);
+    }
 }
 
 /* --- keys that have none --- */
@@ -141,37 +161,50 @@ static uint32_t meet(dlrm_vocabulary *v, int64_t key)
 static void meet_all(dlrm_vocabulary *v, const dlrm_translation *t)
 {
     for (int64_t i = 0; i < t->count; i++) {
-        if (i + AHEAD < t->count && t->rows[i + AHEAD] == MISSING)
+        if (i + AHEAD < t->count && t->rows[i + AHEAD] == DLRM_NO_ROW)
             __builtin_prefetch(&v->dictionary.slots[dlrm_dictionary_home(&v->dictionary, dlrm_dictionary_hash(t->keys[i + AHEAD]))]);
-        if (t->rows[i] != MISSING) continue;
+        if (t->rows[i] != DLRM_NO_ROW) continue;
         t->rows[i] = meet(v, t->keys[i]);
         v->totals.unknown += t->rows[i] == 0;
     }
 }
 
-void dlrm_vocabulary_learn(dlrm_vocabulary *v, int n, const dlrm_translation *inputs)
+void dlrm_vocabulary_begin(dlrm_vocabulary *v)
 {
-    int64_t missing = 0;
     v->now++;
     v->n_fresh = 0;
-    for (int k = 0; k < n; k++) {
-        missing += look_up(v, true, &inputs[k]);
-        v->totals.ids += inputs[k].count;
-    }
+}
+
+void dlrm_vocabulary_meet(dlrm_vocabulary *v, int n, const dlrm_translation *inputs, int64_t missing)
+{
+    for (int k = 0; k < n; k++) v->totals.ids += inputs[k].count;
     for (int k = 0; k < n && missing > 0; k++) meet_all(v, &inputs[k]);
     dlrm_ranking_settle(&v->ranking);
 }
 
-void dlrm_vocabulary_translate(dlrm_vocabulary *v, int n, const dlrm_translation *inputs)
+void dlrm_vocabulary_learn(dlrm_vocabulary *v, int n, const dlrm_translation *inputs)
+{
+    int64_t missing = 0;
+    dlrm_vocabulary_begin(v);
+    for (int k = 0; k < n; k++) missing += look_up(v, v, inputs[k].keys, inputs[k].count, inputs[k].rows);
+    dlrm_vocabulary_meet(v, n, inputs, missing);
+}
+
+void dlrm_vocabulary_unknown(dlrm_vocabulary *v, int n, const dlrm_translation *inputs, int64_t missing)
 {
     for (int k = 0; k < n; k++) {
-        const dlrm_translation *t = &inputs[k];
-        const int64_t missing = look_up(v, false, t);
-        for (int64_t i = 0; missing > 0 && i < t->count; i++)
-            if (t->rows[i] == MISSING) t->rows[i] = 0;
-        v->evaluated += t->count;
-        v->evaluated_unknown += missing;
+        for (int64_t i = 0; missing > 0 && i < inputs[k].count; i++)
+            if (inputs[k].rows[i] == DLRM_NO_ROW) inputs[k].rows[i] = 0;
+        v->evaluated += inputs[k].count;
     }
+    v->evaluated_unknown += missing;
+}
+
+void dlrm_vocabulary_translate(dlrm_vocabulary *v, int n, const dlrm_translation *inputs)
+{
+    int64_t missing = 0;
+    for (int k = 0; k < n; k++) missing += look_up(v, NULL, inputs[k].keys, inputs[k].count, inputs[k].rows);
+    dlrm_vocabulary_unknown(v, n, inputs, missing);
 }
 
 /* --- from files --- */

@@ -49,9 +49,18 @@ dlrm_status dlrm_vocabulary_open(const dlrm_table *table, int64_t most_ids, dlrm
 void dlrm_vocabulary_close(dlrm_vocabulary *v); /* copes with {0} */
 int64_t dlrm_vocabulary_memory(const dlrm_table *table, int64_t most_ids);
 
+/* Rows of n keys, DLRM_NO_ROW where there is none; returns how many these are. Changes nothing: for several threads at once. */
+int64_t dlrm_vocabulary_look_up(const dlrm_vocabulary *v, const int64_t *keys, int64_t n, uint32_t *rows);
+#define DLRM_NO_ROW UINT32_MAX /* a table has fewer */
+/* A batch of training in parts, of which the first and the last are one thread's: all keys have been looked up in between, and each row
+ * counted once by each `part` of `parts`, which several threads may take. missing: keys that have none. */
+void dlrm_vocabulary_begin(dlrm_vocabulary *v);
+void dlrm_vocabulary_use(dlrm_vocabulary *v, const uint32_t *rows, int64_t n, int part, int parts);
+void dlrm_vocabulary_meet(dlrm_vocabulary *v, int n, const dlrm_translation *inputs, int64_t missing);
 /* A batch of training: the vocabulary learns from it. */
 void dlrm_vocabulary_learn(dlrm_vocabulary *v, int n, const dlrm_translation *inputs);
-/* A batch that it does not learn from: keys without a row read row 0. */
+/* A batch that it does not learn from: keys without a row read row 0. And the same when all keys have been looked up. */
+void dlrm_vocabulary_unknown(dlrm_vocabulary *v, int n, const dlrm_translation *inputs, int64_t missing);
 void dlrm_vocabulary_translate(dlrm_vocabulary *v, int n, const dlrm_translation *inputs);
 
 /* After entries and totals have been read from files: all else follows from them. now: batches of training before.

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "model/vocabulary.h"
+#include "model/translate.h"
 
 static uint64_t drawn;
 
@@ -49,6 +49,32 @@ static void test_dictionary(void **state)
         if (!there[e]) dlrm_dictionary_add(&d, entries[e].key, e);
     for (int e = 1; e <= KEYS; e++) assert_int_equal(dlrm_dictionary_find(&d, entries[e].key), e);
     assert_int_equal(dlrm_dictionary_find(&d, 12345), 0);
+    dlrm_dictionary_close(&d);
+}
+
+/* More keys of one home than a slot can say how far they are from it. */
+static void test_far(void **state)
+{
+    enum { KEYS = 150, ROUNDS = 3000 };
+    static dlrm_entry entries[KEYS + 1];
+    bool there[KEYS + 1] = {false};
+    dlrm_dictionary d;
+    int n = 0;
+    (void)state;
+    assert_int_equal(dlrm_dictionary_open(KEYS, entries, &d), DLRM_OK);
+    for (int64_t key = 0; n < KEYS; key++) { /* two homes, side by side, before the end */
+        const int64_t home = dlrm_dictionary_home(&d, dlrm_dictionary_hash(key));
+        if (home == d.n_slots - 20 || home == d.n_slots - 19) entries[++n].key = key;
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        const int e = round < KEYS ? round + 1 : 1 + (int)draw(KEYS);
+        if (there[e])
+            dlrm_dictionary_remove(&d, entries[e].key);
+        else
+            dlrm_dictionary_add(&d, entries[e].key, e);
+        there[e] = !there[e];
+        for (int k = 1; k <= KEYS; k++) assert_int_equal(dlrm_dictionary_find(&d, entries[k].key), there[k] ? k : 0);
+    }
     dlrm_dictionary_close(&d);
 }
 
@@ -271,6 +297,70 @@ static void test_all_in_use(void **state)
     }
 }
 
+/* --- several threads --- */
+
+enum { TABLES = 3, LARGE = 20000, SMALL = 500 };
+
+typedef struct team {
+    dlrm_table tables[TABLES];
+    dlrm_vocabulary vocabularies[TABLES];
+    uint32_t rows[TABLES][2][LARGE];
+} team;
+
+static void open_team(team *t, dlrm_evict evict, uint32_t admission)
+{
+    for (int k = 0; k < TABLES; k++) {
+        t->tables[k] = (dlrm_table){.name = "t", .rows = 3001, .capacity = 3000, .evict = evict, .admission = admission};
+        assert_int_equal(dlrm_vocabulary_open(&t->tables[k], 2 * LARGE, &t->vocabularies[k]), DLRM_OK);
+    }
+}
+
+/* The first table has nearly all keys, in two inputs; the last has none. */
+static void translate_batch(team *t, const int64_t *keys, bool learn, int threads)
+{
+    dlrm_translation inputs[2][2] = {{{keys, LARGE, t->rows[0][0]}, {keys + LARGE, LARGE - 5, t->rows[0][1]}}, {{keys + 7, SMALL, t->rows[1][0]}}};
+    dlrm_translation_job jobs[TABLES] = {{&t->vocabularies[0], 2, inputs[0], 0}, {&t->vocabularies[1], 1, inputs[1], 0}, {&t->vocabularies[2], 0, NULL, 0}};
+    dlrm_translate(TABLES, jobs, learn, threads);
+}
+
+static void same_team(const team *a, const team *b)
+{
+    assert_memory_equal(a->rows, b->rows, sizeof a->rows);
+    for (int k = 0; k < TABLES; k++) {
+        const dlrm_vocabulary *v = &a->vocabularies[k], *w = &b->vocabularies[k];
+        assert_memory_equal(v->entries, w->entries, (size_t)(1 + 3000 + v->ring) * sizeof *v->entries);
+        assert_memory_equal(&v->totals, &w->totals, sizeof v->totals);
+        assert_int_equal(v->used, w->used);
+        assert_int_equal(v->n_fresh, w->n_fresh);
+        if (v->n_fresh) assert_memory_equal(v->fresh, w->fresh, (size_t)v->n_fresh * sizeof *v->fresh);
+        assert_int_equal(v->evaluated, w->evaluated);
+        assert_int_equal(v->evaluated_unknown, w->evaluated_unknown);
+    }
+}
+
+/* Any number of threads gives the same rows, counts and evictions as one does. */
+static void test_threads(void **state)
+{
+    static const dlrm_evict evicts[] = {DLRM_EVICT_NONE, DLRM_EVICT_LRU, DLRM_EVICT_LFU};
+    static const int threads[] = {1, 4, 5, 9};
+    static team teams[4];
+    static int64_t keys[2 * LARGE];
+    (void)state;
+    for (int kind = 0; kind < 6; kind++) {
+        memset(teams, 0, sizeof teams);
+        for (int k = 0; k < 4; k++) open_team(&teams[k], evicts[kind / 2], 1 + kind % 2);
+        for (int batch = 0; batch < 6; batch++) {
+            const bool learn = batch % 3 != 2;
+            for (int i = 0; i < 2 * LARGE; i++) keys[i] = i % 3 ? draw(50) : batch * 1000 + draw(4000);
+            for (int k = 0; k < 4; k++) translate_batch(&teams[k], keys, learn, threads[k]);
+            for (int k = 1; k < 4; k++) same_team(&teams[0], &teams[k]);
+        }
+        assert_true(teams[0].vocabularies[0].totals.ids == 4 * (2 * LARGE - 5) && teams[0].vocabularies[0].used > 1000);
+        for (int k = 0; k < 4; k++)
+            for (int t = 0; t < TABLES; t++) dlrm_vocabulary_close(&teams[k].vocabularies[t]);
+    }
+}
+
 /* --- what files may hold --- */
 
 static void refuse_at(int64_t step, const char *message, void (*damage)(dlrm_vocabulary *))
@@ -354,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_dictionary), cmocka_unit_test(test_spread),   cmocka_unit_test(test_rules),
         cmocka_unit_test(test_all_in_use), cmocka_unit_test(test_damaged), cmocka_unit_test(test_stale_keys), cmocka_unit_test(test_saturation),
+        cmocka_unit_test(test_far),        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
