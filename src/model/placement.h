@@ -61,6 +61,7 @@ typedef struct dlrm_placement_work {
     double memory_rate, network_rate, link_rate;
     int grain;
     double id_s, vector_s, far_s;
+    double link_row_s; /* for each row that crosses the link */
     int64_t near_bytes;
     /* for each slice; for there being replicated tables; for each id of a table that is cut by rows, which the host picks its own rows' from */
     double slice_s, replicated_s, pick_s;

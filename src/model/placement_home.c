@@ -49,6 +49,11 @@ static double pool_rows(const dlrm_host_tables *h, int columns)
     return 0;
 }
 
+static double link_seconds(const dlrm_placement_work *w, double row_bytes)
+{
+    return row_bytes / w->link_rate + w->link_row_s;
+}
+
 /* Rows that come and go, each way at once. A pool is taken to be the slices' by their ids, and to have the most frequent rows. */
 static double cached_seconds(const dlrm_placement_work *w, const dlrm_table_load *loads, const dlrm_placement *p, const dlrm_host_tables *h,
                              const dlrm_slice *s, double row_bytes)
@@ -56,7 +61,7 @@ static double cached_seconds(const dlrm_placement_work *w, const dlrm_table_load
     const double n = ids_of(w, loads, s), touched = loads[s->table].touched / (double)s->row_step;
     const double room = n > 0 ? pool_rows(h, s->columns) * n / ids_of_width(w, loads, p, h->home, s->columns) : 0;
     const double misses = n * (1 - dlrm_power_law_share((double)s->rows, w->alpha, room));
-    return fmin(misses, touched) * row_bytes / w->link_rate;
+    return fmin(misses, touched) * link_seconds(w, row_bytes);
 }
 
 static double home_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, const dlrm_placement *p, const dlrm_host_tables *h,
@@ -65,7 +70,7 @@ static double home_seconds(const dlrm_placement_args *args, const dlrm_table_loa
     const dlrm_placement_work *w = &args->work;
     const double weights = (double)s->columns * w->table_bytes, row_bytes = weights + 4.0 * (s->columns * w->states + w->row_states);
     if (args->host->cached) return cached_seconds(w, loads, p, h, s, row_bytes);
-    return (ids_of(w, loads, s) * weights + loads[s->table].touched / (double)s->row_step * row_bytes) / w->link_rate;
+    return loads[s->table].touched / (double)s->row_step * (link_seconds(w, weights) + link_seconds(w, row_bytes)); /* repeated ones are cached */
 }
 
 dlrm_status dlrm_placement_home(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads,
