@@ -36,7 +36,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 most=$(($(nproc) / 2)) passed=0 failed=0 names=() pids=()
 [ "$most" -ge 2 ] || most=2
-[ "$most" -le 10 ] || most=10
+[ "$most" -le 16 ] || most=16
 limit=${DLRM_GPU_LIMIT:-400} # seconds of a part
 wants() { [[ " $sections " == *" $1 "* ]]; }
 # job NAME COMMAND...: runs it beside others, for what is mostly start-up and whose time does not matter
