@@ -6,7 +6,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -170,8 +169,7 @@ static int nccl_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
 static dlrm_status nccl_share(dlrm_exchange *x, int64_t bytes, const char *what, void **blocks)
 {
     nccl_exchange *n = x->impl;
-    const char *set = getenv("DLRM_DIRECT_EXCHANGE"); /* 0: for comparisons, and to look for a fault */
-    if (!n->asked && !(set && !strcmp(set, "0"))) TRY(cuda_peers_open(n->be, x->comm, &n->peers));
+    if (!n->asked) TRY(cuda_peers_open(n->be, x->comm, &n->peers));
     n->asked = true;
     if (n->peers) return cuda_peers_share(n->peers, bytes, what, blocks);
     for (int p = 0; p < x->comm->ranks; p++) blocks[p] = NULL;

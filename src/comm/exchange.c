@@ -1,9 +1,16 @@
-/* The step's collectives over MPI. */
+/* The step's collectives over MPI, and memory that the ranks of one host share. */
 #include "comm/exchange.h"
 
+#include <stdatomic.h>
+
 #include "base/mem.h"
+#include "comm/shared.h"
+
+enum { MOST_SHARED = 2 };
 
 typedef struct mpi_exchange {
+    int n_shared;
+    dlrm_shared shared[MOST_SHARED];
     int n_ranges;
     int64_t from[DLRM_MAX_RANGES];
     dlrm_reduce reduce[DLRM_MAX_RANGES];
@@ -23,14 +30,21 @@ static int mpi_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
 
 static dlrm_status mpi_share(dlrm_exchange *x, int64_t bytes, const char *what, void **blocks)
 {
-    (void)bytes, (void)what;
-    for (int p = 0; p < x->comm->ranks; p++) blocks[p] = NULL;
+    mpi_exchange *m = x->impl;
+    dlrm_shared *s = &m->shared[m->n_shared++];
+    (void)what;
+    DLRM_ASSERT(m->n_shared <= MOST_SHARED);
+    TRY(dlrm_shared_open(x->comm, bytes, s));
+    for (int p = 0; p < x->comm->ranks; p++) blocks[p] = s->blocks ? s->blocks[p] : NULL;
     return DLRM_OK;
 }
 
 static int mpi_meet_start(dlrm_exchange *x, int64_t bytes)
 {
-    (void)x, (void)bytes; /* nothing is shared */
+    atomic_thread_fence(memory_order_seq_cst);
+    dlrm_comm_barrier(x->comm);
+    atomic_thread_fence(memory_order_seq_cst);
+    x->comm->bytes_sent += bytes;
     return 0;
 }
 
@@ -54,6 +68,7 @@ static void mpi_recorded_ran(dlrm_exchange *x)
 static void mpi_close(dlrm_exchange *x)
 {
     mpi_exchange *m = x->impl;
+    for (int i = 0; m && i < m->n_shared; i++) dlrm_shared_close(&m->shared[i]);
     for (int k = 0; m && k < m->n_ranges; k++) dlrm_reduce_close(&m->reduce[k]);
     dlrm_free(&x->impl);
 }

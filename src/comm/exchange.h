@@ -51,5 +51,5 @@ typedef struct dlrm_exchange_args {
     double timeout_s; /* a collective that takes longer ends the job */
 } dlrm_exchange_args;
 
-/* Over MPI, for host memory: all done in start. */
+/* Over MPI and shared memory, for host memory: all done in start. */
 dlrm_status dlrm_mpi_exchange_open(const dlrm_exchange_args *args, dlrm_exchange *out) DLRM_MUST_USE;

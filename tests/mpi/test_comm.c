@@ -3,11 +3,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "comm/reduce.h"
+#include "comm/shared.h"
 #include "verdict.h"
 
 static void check_agree(dlrm_comm *c)
@@ -191,6 +193,40 @@ static void check_reduce(dlrm_comm *c, bool deterministic)
     dlrm_reduce_close(&r);
 }
 
+/* Each rank writes its number into its place of every rank's block; the blocks are 1 page and more a rank, and one byte. */
+static void check_shared(dlrm_comm *c)
+{
+    dlrm_shared s, tiny;
+    const int64_t mine = 5000 * (c->rank + 1);
+    CHECK(c, dlrm_shared_open(c, mine, &s) == DLRM_OK && s.blocks, "%s", dlrm_error_message());
+    CHECK(c, dlrm_shared_open(c, 0, &tiny) == DLRM_OK && tiny.blocks, "a block of nothing");
+    if (!s.blocks || !tiny.blocks) return;
+    int64_t others = 0;
+    for (int64_t i = 0; i < mine; i++) others += ((char *)s.blocks[c->rank])[i];
+    CHECK(c, others == 0, "not zeroed");
+    dlrm_comm_barrier(c);
+    for (int p = 0; p < c->ranks; p++) {
+        CHECK(c, s.bytes[p] == 5000 * (p + 1), "%lld bytes of rank %d", (long long)s.bytes[p], p);
+        ((char *)s.blocks[p])[s.bytes[p] - 1 - c->rank] = (char)(c->rank + 1);
+    }
+    dlrm_comm_barrier(c);
+    for (int p = 0; p < c->ranks; p++) CHECK(c, ((char *)s.blocks[c->rank])[mine - 1 - p] == p + 1, "what rank %d wrote", p);
+    dlrm_shared_close(&tiny);
+    dlrm_shared_close(&s);
+}
+
+/* Where one rank cannot, none does. */
+static void check_not_shared(dlrm_comm *c)
+{
+    struct rlimit most, none = {0, 0};
+    dlrm_shared s;
+    CHECK(c, getrlimit(RLIMIT_NOFILE, &most) == 0, "limit");
+    none.rlim_max = most.rlim_max;
+    if (c->rank == c->ranks - 1) CHECK(c, setrlimit(RLIMIT_NOFILE, &none) == 0, "limit");
+    CHECK(c, dlrm_shared_open(c, 100, &s) == DLRM_OK && !s.blocks, "%s", dlrm_error_message());
+    CHECK(c, setrlimit(RLIMIT_NOFILE, &most) == 0, "limit");
+}
+
 int main(int argc, char **argv)
 {
     dlrm_comm c;
@@ -215,6 +251,8 @@ int main(int argc, char **argv)
     check_allgatherv(&c);
     check_reduce(&c, true);
     check_reduce(&c, false);
+    check_shared(&c);
+    check_not_shared(&c);
     CHECK(&c, dlrm_mem_live_blocks() == blocks, "%lld blocks are left", (long long)(dlrm_mem_live_blocks() - blocks));
     int code = verdict(&c);
     dlrm_comm_close(&c);
