@@ -97,7 +97,8 @@ static void *watch(void *arg)
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&m->stop_signal, &m->lock, &until);
         const char *what = m->running;
-        if (dlrm_now() - awake > 1) m->since = dlrm_now(); /* this rank stood still itself, maybe the whole job */
+        const double slept = dlrm_now() - awake;
+        if (slept > 1 && slept > m->timeout_s / 2) m->since = dlrm_now(); /* this rank stood still itself, maybe the whole job */
         awake = dlrm_now();
         /* Ranks that wait for the same silent rank notice together: hosts speak in turn, with time for the launcher to end
          * the job after the first. */
