@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "base/files.h"
 #include "convert.h"
 #include "info.h"
 #include "multihot.h"
@@ -32,6 +33,7 @@ static void usage(FILE *out)
 
 int main(int argc, char **argv)
 {
+    dlrm_files_hold_standard();
     if (argc < 2) {
         usage(stderr);
         return DLRM_E_USAGE;

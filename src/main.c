@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "train/evaluate.h"
 #include "train/plan.h"
@@ -163,6 +164,7 @@ int main(int argc, char **argv)
     command c = {0};
     dlrm_comm comm;
     dlrm_status st;
+    dlrm_files_hold_standard();
     if (answer(argc, argv, &code)) {
         st = check_said();
         if (st != DLRM_OK) fprintf(stderr, "dlrm-train: %s\n", dlrm_error_message());

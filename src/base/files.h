@@ -6,6 +6,9 @@
 
 #include "base/status.h"
 
+/* First thing in main: a process may be started with stdin, stdout or stderr closed, and the next files to be opened, or MPI's own,
+ * would have their numbers and be written into. Afterwards they are there, and fail as before. */
+void dlrm_files_hold_standard(void);
 /* What something of this mode (struct stat) is, for messages: "file", "folder", "pipe", "device", "socket". */
 const char *dlrm_file_kind(mode_t mode);
 /* Opens a file to be read. Nothing else: a pipe would be waited for. *bytes, unless NULL: its size. DLRM_E_INPUT. */

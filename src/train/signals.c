@@ -10,7 +10,10 @@
 static const int caught[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2};
 enum { N_CAUGHT = sizeof caught / sizeof *caught };
 
-static struct sigaction before[N_CAUGHT], pipe_before;
+static const int ignored[] = {SIGPIPE, SIGXFSZ}; /* the write that failed says so */
+enum { N_IGNORED = sizeof ignored / sizeof *ignored };
+
+static struct sigaction before[N_CAUGHT], ignored_before[N_IGNORED];
 static stack_t stack_before;
 static volatile sig_atomic_t seen;
 static volatile time_t seen_at; /* written once, before `seen` */
@@ -50,14 +53,14 @@ void dlrm_signals_catch(void)
     set_threads(SIG_BLOCK, &a.sa_mask);
     seen = 0;
     for (int i = 0; i < N_CAUGHT; i++) sigaction(caught[i], &a, &before[i]);
-    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, &pipe_before);
+    for (int i = 0; i < N_IGNORED; i++) sigaction(ignored[i], &(struct sigaction){.sa_handler = SIG_IGN}, &ignored_before[i]);
 }
 
 void dlrm_signals_release(void)
 {
     sigset_t set;
     sigemptyset(&set);
-    sigaction(SIGPIPE, &pipe_before, NULL);
+    for (int i = 0; i < N_IGNORED; i++) sigaction(ignored[i], &ignored_before[i], NULL);
     for (int i = 0; i < N_CAUGHT; i++) {
         sigaction(caught[i], &before[i], NULL);
         sigaddset(&set, caught[i]);

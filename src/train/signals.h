@@ -3,7 +3,7 @@
 #pragma once
 
 /* While it trains, signals only leave a note, in the thread that calls; then they get their usual effect back. Output
- * that nobody reads any more (SIGPIPE) ends no training. */
+ * that nobody reads any more (SIGPIPE), or a file beyond the limit (SIGXFSZ), ends no training. */
 void dlrm_signals_catch(void);
 void dlrm_signals_release(void);
 int dlrm_signals_seen(void); /* the signal's number, or 0 */

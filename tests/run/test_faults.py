@@ -294,6 +294,22 @@ class Unwritable(fixture.RunTest):
         self.assertEqual(job.wait(timeout=launch.PATIENCE), 0, err)
         self.assertEqual(events(self.path("run.jsonl"))[-1]["why"], "finished")
 
+    def test_closed_stdout(self):
+        """And stdin, and stderr, from the start: nothing that is opened comes in their place, to be written into."""
+        self.write("config.yaml", fixture.SYNTHETIC)
+        job = subprocess.Popen(["bash", "-c", 'exec "$@" <&- >&- 2>&-', "-", self.trainer] + TRAINING, cwd=self.folder)
+        self.addCleanup(job.kill)
+        deadline = time.monotonic() + launch.PATIENCE
+        while not os.path.exists(self.path("run.jsonl")) or b'"step":20,' not in self.file_bytes("run.jsonl"):
+            self.assertIsNone(job.poll())
+            self.assertLess(time.monotonic(), deadline, "no training")
+            time.sleep(0.05)
+        self.assertEqual([os.readlink("/proc/%d/fd/%d" % (job.pid, fd)) for fd in range(3)], 3 * ["/dev/null"])
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(timeout=launch.PATIENCE), 128 + signal.SIGUSR1)
+        done = subprocess.run(["bash", "-c", 'exec "$@" <&- >&-', "-", self.trainer, "--version"], stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (3, "dlrm-train: stdout: could not be written in full\n"))
+
     def test_pipes_in_the_place_of_files(self):
         """Are refused, not waited for."""
         self.make_data()
