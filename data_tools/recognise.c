@@ -1,7 +1,6 @@
 /* Which format files are in, by what they are called and by their first bytes; what cannot be read is named as what it is. */
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/file.h"
 #include "records_files.h"
 
 const char *const dlrm_format_names[DLRM_FORMATS + 1] = {"text", "split_binary", "mlperf_bin", "hugectr_raw", "hugectr_norm", "npy", NULL};
@@ -64,17 +64,15 @@ static dlrm_status recognise_records(const char *path, dlrm_format *out)
     } known[] = {{26, DLRM_RECORD_COUNTS, DLRM_FORMAT_MLPERF_BIN},
                  {214, DLRM_RECORD_FLOATS, DLRM_FORMAT_HUGECTR_RAW},
                  {26, DLRM_RECORD_FLOATS, DLRM_FORMAT_HUGECTR_RAW}};
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) != 0) {
-        int failed = errno;
-        if (fd >= 0) close(fd);
-        return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(failed));
-    }
     enum { ROOM = 912 * 64 };
     char records[ROOM];
-    ssize_t got = pread(fd, records, ROOM, 0);
-    close(fd);
+    struct stat st;
+    int fd;
+    TRY(dlrm_file_open(path, true, &fd));
+    ssize_t got = fstat(fd, &st) == 0 ? pread(fd, records, ROOM, 0) : -1;
+    const int failed = errno;
+    dlrm_file_close(&fd);
+    if (got < 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(failed));
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         dlrm_record_layout layout = {13, known[i].dense, known[i].n_ids};
         dlrm_record_dense found;
@@ -100,12 +98,11 @@ static dlrm_status recognise_file(const char *path, dlrm_format *out)
                   {"PAR1", "a Parquet file (NVTabular's): not read by dlrm_data; write split_binary or HugeCTR's formats from there"},
                   {"DLRMVOC1", "a vocabulary of dlrm_data"}};
     char head[72] = "", line[1 << 14];
-    int tabs;
-    FILE *in = fopen(path, "rb");
-    if (!in) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
-    size_t got = fread(head, 1, sizeof head, in);
-    fclose(in);
-    if (got == 0) return FAIL(DLRM_E_INPUT, "%s: the file is empty", path);
+    int tabs, fd;
+    TRY(dlrm_file_open(path, true, &fd));
+    ssize_t got = pread(fd, head, sizeof head, 0);
+    dlrm_file_close(&fd);
+    if (got <= 0) return FAIL(DLRM_E_INPUT, "%s: the file is empty", path);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (memcmp(head, others[i].magic, strlen(others[i].magic)) == 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, others[i].what);
     int64_t words[9];

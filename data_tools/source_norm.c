@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "data/file.h"
 #include "row_source.h"
 
 enum { HEADER_BYTES = 64, MOST_KEYS = 1 << 16, MOST_SLOTS = 1 << 16 };
@@ -120,11 +121,19 @@ static dlrm_status close_file(norm_reader *r)
     return more ? bad_file(r, "bytes after the last record; are its keys of the other width?") : DLRM_OK;
 }
 
+static dlrm_status open_stream(const char *path, FILE **out)
+{
+    int fd;
+    TRY(dlrm_file_open(path, true, &fd));
+    *out = fdopen(fd, "rb");
+    DLRM_ASSERT(*out);
+    return DLRM_OK;
+}
+
 static dlrm_status next_file(norm_reader *r)
 {
     r->path = r->files->paths[r->next++];
-    r->in = fopen(r->path, "rb");
-    if (!r->in) return FAIL(DLRM_E_INPUT, "%s: %s", r->path, strerror(errno));
+    TRY(open_stream(r->path, &r->in));
     setvbuf(r->in, NULL, _IOFBF, 1 << 20);
     return read_header(r);
 }
@@ -330,8 +339,8 @@ static dlrm_status read_list(const char *path, FILE *in, norm_files *files)
 /* A file list or a data file. */
 static dlrm_status read_file_names(const char *path, norm_files *files)
 {
-    FILE *in = fopen(path, "rb");
-    if (!in) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
+    FILE *in;
+    TRY(open_stream(path, &in));
     int first = fgetc(in);
     rewind(in);
     dlrm_status st;

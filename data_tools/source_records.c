@@ -2,7 +2,6 @@
  * comes from the hints; else: 13 dense values whose kind their bits tell, records of 160 bytes have 26 one-hot ids, and
  * those of 912 bytes the 214 of MLPerf's DCNv2 recipe; cardinalities are not known. */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "base/kinds.h"
 #include "base/mem.h"
 #include "criteo_line.h"
+#include "data/file.h"
 #include "multihot.h"
 #include "records_files.h"
 
@@ -180,10 +180,7 @@ end:
 static dlrm_status open_files(record_source *s)
 {
     for (int i = 0; i < DLRM_OUT_SPLITS; i++) {
-        if (!*s->files.path[i]) continue;
-        s->fd[i] = open(s->files.path[i], O_RDONLY | O_CLOEXEC);
-        if (s->fd[i] < 0) return FAIL(DLRM_E_INPUT, "%s: %s", s->files.path[i], strerror(errno));
-        posix_fadvise(s->fd[i], 0, 0, POSIX_FADV_SEQUENTIAL);
+        if (*s->files.path[i]) TRY(dlrm_file_open(s->files.path[i], true, &s->fd[i]));
     }
     return DLRM_OK;
 }

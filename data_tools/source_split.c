@@ -1,6 +1,4 @@
 /* Split-binary folders as a source of rows. */
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/yaml.h"
+#include "data/file.h"
 #include "elems.h"
 #include "row_source.h"
 
@@ -41,10 +40,7 @@ static dlrm_status open_column(const char *path, column *c)
     int64_t bytes = (int64_t)strlen(path) + 1;
     TRY(dlrm_alloc(bytes, 1, "a path", &c->path));
     memcpy(c->path, path, (size_t)bytes);
-    c->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (c->fd < 0) return FAIL(DLRM_E_INPUT, "%s: %s", path, strerror(errno));
-    posix_fadvise(c->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    return DLRM_OK;
+    return dlrm_file_open(path, true, &c->fd);
 }
 
 static void close_column(column *c)

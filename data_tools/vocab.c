@@ -146,7 +146,7 @@ static dlrm_status open_vocab(const char *path, dlrm_vocab_info *info, int *fd)
 {
     uint64_t head[HEADER_BYTES / 8];
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
     if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot open this vocabulary: %s", path, strerror(errno));
     if (fstat(*fd, &st) != 0 || st.st_size < HEADER_BYTES || pread(*fd, head, sizeof head, 0) != (ssize_t)sizeof head ||
         memcmp(head, magic, sizeof magic) != 0) {

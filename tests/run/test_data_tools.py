@@ -679,6 +679,22 @@ class Text(Case):
         os.mkfifo(self.path("r/records.yaml"))
         self.fails("r/records.yaml: found a pipe, expected a file", "convert", "r", "--out", "no")
 
+    def test_pipes(self):
+        """In the place of files are refused, not waited for."""
+        rows = make_rows(100, 61)
+        self.write("r/train_data.bin", records(rows))
+        self.write("norm/part.bin", norm(rows, 1))
+        self.write("list/list.txt", b"1\n../norm/part.bin\n")
+        self.tool("convert", "r", "--out", "split")
+        for what, name in (("r", "r/train_data.bin"), ("r/train_data.bin", "r/train_data.bin"), ("norm/part.bin", "norm/part.bin"), ("list/list.txt", "list/list.txt"),
+                           ("list/list.txt", "norm/part.bin"), ("split", "split/feature_spec.yaml"), ("split", "split/train/label.bin"),
+                           ("split", "split/train/cat_3.bin"), ("split", "split/train/numerical.bin")):
+            with self.subTest(what=what, name=name):
+                os.rename(self.path(name), self.path("kept"))
+                os.mkfifo(self.path(name))
+                self.fails(": neither a file nor a folder" if what == name else ": found a pipe, expected a file", "verify", what)
+                os.rename(self.path("kept"), self.path(name))
+
     def test_names(self):
         """Of tables: any that YAML can write, as long as the trainer takes them."""
         rows = make_rows(100, 61, (1, 2, 1))
