@@ -684,10 +684,11 @@ class Text(Case):
         rows = make_rows(100, 61)
         self.write("r/train_data.bin", records(rows))
         self.write("norm/part.bin", norm(rows, 1))
-        self.write("list/list.txt", b"1\n../norm/part.bin\n")
+        self.write("list/part.bin", norm(rows, 1))
+        self.write("list/list.txt", b"1\nelsewhere/part.bin\n")
         self.tool("convert", "r", "--out", "split")
         for what, name in (("r", "r/train_data.bin"), ("r/train_data.bin", "r/train_data.bin"), ("norm/part.bin", "norm/part.bin"), ("list/list.txt", "list/list.txt"),
-                           ("list/list.txt", "norm/part.bin"), ("split", "split/feature_spec.yaml"), ("split", "split/train/label.bin"),
+                           ("list/list.txt", "list/part.bin"), ("split", "split/feature_spec.yaml"), ("split", "split/train/label.bin"),
                            ("split", "split/train/cat_3.bin"), ("split", "split/train/numerical.bin")):
             with self.subTest(what=what, name=name):
                 os.rename(self.path(name), self.path("kept"))
