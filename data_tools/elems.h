@@ -23,7 +23,7 @@ static inline int64_t dlrm_elem_id(dlrm_elem e, const void *raw, int64_t i)
 /* What an id outside its table may be, for the end of a message. */
 static inline const char *dlrm_elem_hint(int64_t id)
 {
-    return id < INT32_MIN || id > UINT32_MAX ? "; keys of 64 bits, for a table with rows: dynamic, are not checked" : "";
+    return id < INT32_MIN || id > UINT32_MAX ? "; keys of 64 bits, for a table with rows: dynamic, are told by keys: true in feature_spec.yaml" : "";
 }
 
 /* float16 widened; 4 bytes as they are. */

@@ -258,6 +258,7 @@ static dlrm_status make(making *m)
     place at = {0};
     double start = dlrm_now();
     TRY(dlrm_source_open(m->in, &m->hints, NULL, &m->from));
+    TRY(dlrm_shape_refuse_keys(&m->from->shape, "no bags of random ids are made of"));
     TRY(dlrm_source_scan_cardinalities(m->from));
     TRY(dlrm_shape_copy(&m->from->shape, &m->shape));
     TRY(dlrm_transcode_form(m->from->shape.form, DLRM_FORMAT_SPLIT_BINARY, -1, &m->shape.form));

@@ -2,6 +2,7 @@
 #include "row_sink.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -130,16 +131,17 @@ dlrm_status dlrm_split_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out
     *out = &s->base;
     TRY(dlrm_shape_copy(shape, &s->base.shape));
     for (int f = 0; f < n; f++)
-        if (dlrm_columns_id_bytes(shape->features[f].cardinality) == 0)
+        if (!shape->features[f].keys && dlrm_columns_id_bytes(shape->features[f].cardinality) == 0)
             return FAIL(DLRM_E_INPUT, "feature %s: a cardinality of %lld, expected at most 2147483646 for split_binary",
                         shape->features[f].name, (long long)shape->features[f].cardinality);
-    TRY(dlrm_alloc(n, sizeof(int64_t) + sizeof(int) + sizeof(bool), "the features", &cardinality));
+    TRY(dlrm_alloc(n, sizeof(int64_t) + sizeof(int) + 2 * sizeof(bool), "the features", &cardinality));
     int *hotness = (int *)(cardinality + n);
-    bool *variable = (bool *)(hotness + n);
+    bool *variable = (bool *)(hotness + n), *keys = variable + n;
     for (int f = 0; f < n; f++) {
         cardinality[f] = shape->features[f].cardinality;
         hotness[f] = shape->features[f].hotness;
         variable[f] = shape->features[f].variable;
+        keys[f] = shape->features[f].keys;
     }
     dlrm_columns_shape columns = {shape->n_dense,
                                   args->dense_bytes,
@@ -147,6 +149,7 @@ dlrm_status dlrm_split_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out
                                   cardinality,
                                   hotness,
                                   variable,
+                                  keys,
                                   shape->form == DLRM_FORM_FLOATS ? NULL : dlrm_form_names[shape->form]};
     dlrm_status st = dlrm_columns_open(args->folder, &columns, args->rows, &s->columns);
     dlrm_free(&cardinality);
@@ -254,6 +257,11 @@ dlrm_status dlrm_record_sink_open(const dlrm_sink_args *args, dlrm_row_sink **ou
 dlrm_status dlrm_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out)
 {
     *out = NULL;
+    if (args->format != DLRM_FORMAT_SPLIT_BINARY) {
+        char what[80];
+        snprintf(what, sizeof what, "%s cannot hold", dlrm_format_names[args->format]);
+        TRY(dlrm_shape_refuse_keys(args->shape, what));
+    }
     dlrm_status st = args->format == DLRM_FORMAT_SPLIT_BINARY ? dlrm_split_sink_open(args, out)
                      : args->format == DLRM_FORMAT_TEXT       ? dlrm_text_sink_open(args, out)
                                                               : dlrm_record_sink_open(args, out);

@@ -33,6 +33,21 @@ void dlrm_shape_clear(dlrm_shape *s)
     dlrm_free(&s->features);
 }
 
+int64_t dlrm_shape_values(const dlrm_shape *s)
+{
+    int64_t n = 0;
+    for (int f = 0; f < s->n_features; f++) n += s->features[f].hotness / (s->features[f].keys ? 2 : 1);
+    return n;
+}
+
+dlrm_status dlrm_shape_refuse_keys(const dlrm_shape *s, const char *what)
+{
+    for (int f = 0; f < s->n_features; f++)
+        if (s->features[f].keys)
+            return FAIL(DLRM_E_INPUT, "feature %s: keys of 64 bits, which %s; split_binary has them", s->features[f].name, what);
+    return DLRM_OK;
+}
+
 void dlrm_shape_settle(dlrm_shape *s)
 {
     s->n_ids = 0;

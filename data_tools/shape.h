@@ -11,6 +11,7 @@ typedef struct dlrm_feature {
     int64_t cardinality; /* ids are 0 … cardinality-1; at most 2^32 */
     int hotness;         /* ids of a row; the most where it varies */
     bool variable;
+    bool keys;           /* of 64 bits: each is two ids side by side, its low half and its high one. Hotness and lengths count halves */
     int64_t first; /* its first one among a row's ids */
 } dlrm_feature;
 
@@ -27,6 +28,9 @@ typedef struct dlrm_shape {
 dlrm_status dlrm_shape_open(int n_dense, int n_features, dlrm_shape *out) DLRM_MUST_USE;
 dlrm_status dlrm_shape_copy(const dlrm_shape *from, dlrm_shape *out) DLRM_MUST_USE;
 void dlrm_shape_clear(dlrm_shape *s);  /* copes with {0} */
+int64_t dlrm_shape_values(const dlrm_shape *s); /* ids and keys of a row, at most */
+/* DLRM_E_INPUT where a feature has keys, "which `what`". */
+dlrm_status dlrm_shape_refuse_keys(const dlrm_shape *s, const char *what) DLRM_MUST_USE;
 void dlrm_shape_settle(dlrm_shape *s); /* `first`, n_ids and variable follow from the features' hotness */
 
 /* Rows [first, first+n) of a split. */

@@ -176,10 +176,26 @@ static dlrm_status take_id(split_source *s, const column *c, int f, const void *
                       id == n ? ": one too many; is the cardinality the largest id?" : dlrm_elem_hint(id));
 }
 
+/* Ids that stand for one on disk. */
+static int ids_of(const dlrm_feature *f)
+{
+    return f->keys ? 2 : 1;
+}
+
+/* Id or key number i of the raw ones, to the place of number j. */
+static dlrm_status take(split_source *s, const column *c, int f, const void *raw, int64_t i, int64_t row, uint32_t *ids, int64_t j)
+{
+    if (!s->base.shape.features[f].keys) return take_id(s, c, f, raw, i, row, &ids[j]);
+    const int64_t key = dlrm_elem_id(s->spec.categorical[f].dtype, raw, i);
+    ids[2 * j] = (uint32_t)key;
+    ids[2 * j + 1] = (uint32_t)((uint64_t)key >> 32);
+    return DLRM_OK;
+}
+
 static dlrm_status read_bags(split_source *s, const split_columns *c, int f, dlrm_stretch *out)
 {
     const column *offsets = &c->offsets[f], *ids = &c->ids[f];
-    int hotness = s->base.shape.features[f].hotness;
+    const int each = ids_of(&s->base.shape.features[f]), hotness = s->base.shape.features[f].hotness / each;
     int64_t size = (int64_t)dlrm_elem_size(s->spec.categorical[f].dtype), at = 0;
     uint32_t *to = dlrm_stretch_ids(out, &s->base.shape, f);
     int32_t *lengths = out->lengths + out->capacity * f;
@@ -194,7 +210,7 @@ static dlrm_status read_bags(split_source *s, const split_columns *c, int f, dlr
     bool usable = begin >= 0 && begin <= end && end <= ids->ids && end - begin <= out->n * hotness;
     for (int64_t i = 0; i < out->n; i++) {
         int64_t length = s->starts[i + 1] - s->starts[i];
-        lengths[i] = (int32_t)length;
+        lengths[i] = (int32_t)(each * length);
         if (length >= 0 && length <= hotness && s->starts[i + 1] <= ids->ids && s->starts[i] >= 0) continue;
         usable = false;
         TRY(dlrm_found(s->base.findings, offsets, "bags that are no bags",
@@ -202,14 +218,14 @@ static dlrm_status read_bags(split_source *s, const split_columns *c, int f, dlr
                        (long long)(out->first + i), (long long)s->starts[i], (long long)s->starts[i + 1], hotness, (long long)ids->ids,
                        ids->path));
     }
-    memset(to, 0, (size_t)(out->n * hotness) * sizeof *to);
+    memset(to, 0, (size_t)(out->n * hotness * each) * sizeof *to);
     if (!usable) { /* somebody collects findings: without offsets the ids mean nothing */
         memset(lengths, 0, (size_t)out->n * sizeof *lengths);
         return DLRM_OK;
     }
     TRY(read_raw(s, ids, begin * size, (end - begin) * size, &raw));
     for (int64_t i = 0; i < out->n; i++)
-        for (int32_t j = 0; j < lengths[i]; j++, at++) TRY(take_id(s, ids, f, raw, at, out->first + i, &to[i * hotness + j]));
+        for (int32_t j = 0; j < lengths[i] / each; j++, at++) TRY(take(s, ids, f, raw, at, out->first + i, to, i * hotness + j));
     return DLRM_OK;
 }
 
@@ -217,11 +233,11 @@ static dlrm_status read_ids(split_source *s, const split_columns *c, int f, dlrm
 {
     const dlrm_feature *feature = &s->base.shape.features[f];
     if (feature->variable) return read_bags(s, c, f, out);
-    int64_t size = (int64_t)dlrm_elem_size(s->spec.categorical[f].dtype), n = out->n * feature->hotness;
+    int64_t size = (int64_t)dlrm_elem_size(s->spec.categorical[f].dtype), hotness = feature->hotness / ids_of(feature), n = out->n * hotness;
     uint32_t *to = dlrm_stretch_ids(out, &s->base.shape, f);
     void *raw;
-    TRY(read_raw(s, &c->ids[f], out->first * feature->hotness * size, n * size, &raw));
-    for (int64_t i = 0; i < n; i++) TRY(take_id(s, &c->ids[f], f, raw, i, out->first + i / feature->hotness, &to[i]));
+    TRY(read_raw(s, &c->ids[f], out->first * hotness * size, n * size, &raw));
+    for (int64_t i = 0; i < n; i++) TRY(take(s, &c->ids[f], f, raw, i, out->first + i / hotness, to, i));
     for (int64_t i = 0; out->lengths && i < out->n; i++) out->lengths[out->capacity * f + i] = feature->hotness;
     return DLRM_OK;
 }
@@ -295,8 +311,9 @@ static dlrm_status take_features(split_source *s)
         snprintf(to->name, sizeof to->name, "%.*s", bytes, c->name);
         if (c->cardinality > DLRM_MAX_ROWS)
             return FAIL(DLRM_E_INPUT, "%s: cardinality %lld, expected at most %lld", c->where, (long long)c->cardinality, (long long)DLRM_MAX_ROWS);
-        to->cardinality = c->cardinality;
-        to->hotness = c->hotness;
+        to->cardinality = c->keys ? (int64_t)1 << 32 : c->cardinality;
+        to->hotness = c->hotness * (c->keys ? 2 : 1);
+        to->keys = c->keys;
         to->variable = c->variable;
         if (s->spec.split[DLRM_TRAIN_SPLIT].offsets[f] && !c->variable)
             return FAIL(DLRM_E_INPUT, "%s: an offsets file, but no max_hotness", c->where);

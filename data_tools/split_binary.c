@@ -25,6 +25,7 @@ struct dlrm_columns {
     int64_t *cardinality;
     int *hotness;   /* [n_ids] */
     bool *variable; /* [n_ids] */
+    bool *keys;     /* [n_ids] */
     split_files split[DLRM_OUT_SPLITS];
 };
 
@@ -37,11 +38,16 @@ int dlrm_columns_id_bytes(int64_t cardinality)
     return cardinality < INT32_MAX ? 4 : 0;
 }
 
+static int id_bytes(const dlrm_columns *c, int column)
+{
+    return c->keys[column] ? 4 : dlrm_columns_id_bytes(c->cardinality[column]);
+}
+
 static int64_t row_bytes(const dlrm_columns *c, int file)
 {
     if (file == LABEL) return 1;
     if (file == DENSE) return (int64_t)c->shape.n_dense * c->shape.dense_bytes;
-    return (int64_t)c->hotness[file - IDS] * dlrm_columns_id_bytes(c->cardinality[file - IDS]);
+    return (int64_t)c->hotness[file - IDS] * id_bytes(c, file - IDS);
 }
 
 static dlrm_status file_path(const dlrm_columns *c, int split, int file, char *path)
@@ -98,9 +104,11 @@ dlrm_status dlrm_columns_open(const char *folder, const dlrm_columns_shape *shap
     memcpy(c->cardinality, shape->cardinality, (size_t)shape->n_ids * sizeof *c->cardinality);
     TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof *c->hotness, "output columns", &c->hotness));
     TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof *c->variable, "output columns", &c->variable));
+    TRY_TO(fail, st, dlrm_alloc(shape->n_ids, sizeof *c->keys, "output columns", &c->keys));
     for (int k = 0; k < shape->n_ids; k++) {
         c->hotness[k] = shape->hotness ? shape->hotness[k] : 1;
         c->variable[k] = shape->variable && shape->variable[k];
+        c->keys[k] = shape->keys && shape->keys[k];
     }
     TRY_TO(fail, st, dlrm_tool_path(c->folder, "%s", folder));
     for (int s = 0; s < DLRM_OUT_SPLITS; s++) {
@@ -139,6 +147,7 @@ void dlrm_columns_close(dlrm_columns **columns)
     dlrm_free(&c->cardinality);
     dlrm_free(&c->hotness);
     dlrm_free(&c->variable);
+    dlrm_free(&c->keys);
     dlrm_free(columns);
 }
 
@@ -167,9 +176,13 @@ static void write_spec(const dlrm_columns *c, FILE *out)
     for (int j = 0; j < c->shape.n_dense; j++) fprintf(out, "  - num_%d\n", j);
     fprintf(out, "feature_spec:\n");
     for (int k = 0; k < c->shape.n_ids; k++) {
-        fprintf(out, "  cat_%d.bin:\n    cardinality: %lld\n    dtype: int%d\n", k, (long long)c->cardinality[k],
-                8 * dlrm_columns_id_bytes(c->cardinality[k]));
-        if (c->variable[k] || c->hotness[k] > 1) fprintf(out, "    %s: %d\n", c->variable[k] ? "max_hotness" : "hotness", c->hotness[k]);
+        const int hotness = c->hotness[k] / (c->keys[k] ? 2 : 1);
+        if (c->keys[k])
+            fprintf(out, "  cat_%d.bin:\n    keys: true\n    dtype: int64\n", k);
+        else
+            fprintf(out, "  cat_%d.bin:\n    cardinality: %lld\n    dtype: int%d\n", k, (long long)c->cardinality[k],
+                    8 * dlrm_columns_id_bytes(c->cardinality[k]));
+        if (c->variable[k] || hotness > 1) fprintf(out, "    %s: %d\n", c->variable[k] ? "max_hotness" : "hotness", hotness);
     }
     fprintf(out, "  label:\n    dtype: bool\n");
     for (int j = 0; j < c->shape.n_dense; j++)
@@ -229,7 +242,7 @@ dlrm_status dlrm_columns_dense(dlrm_columns *c, int split, int64_t row, int64_t 
 /* `n` ids in a column's own type: in `packed`, or where they are. */
 static const void *narrow(const dlrm_columns *c, int column, int64_t n, const uint32_t *ids, void *packed)
 {
-    int width = dlrm_columns_id_bytes(c->cardinality[column]);
+    int width = id_bytes(c, column);
     int8_t *bytes = packed;
     int16_t *halves = packed;
     if (width == 1)
@@ -250,14 +263,14 @@ dlrm_status dlrm_columns_bags(dlrm_columns *c, int split, int column, int64_t ro
 {
     char path[DLRM_PATH_MAX];
     int64_t *written = &c->split[split].n_ids[column], at = *written, count = 0, *ends;
-    int width = dlrm_columns_id_bytes(c->cardinality[column]);
+    int width = id_bytes(c, column);
     uint32_t *close;
     DLRM_ASSERT(c->variable[column]);
     TRY(dlrm_alloc(n * (2 + c->hotness[column]), sizeof *close, "bags", &ends));
     close = (uint32_t *)(ends + n);
     for (int64_t i = 0; i < n; i++) {
         for (int32_t j = 0; j < lengths[i]; j++) close[count++] = ids[i * c->hotness[column] + j];
-        ends[i] = at + count;
+        ends[i] = (at + count) / (c->keys[column] ? 2 : 1);
     }
     const void *data = narrow(c, column, count, close, packed);
     dlrm_status st = file_path(c, split, IDS + column, path);
@@ -273,7 +286,7 @@ dlrm_status dlrm_columns_bags(dlrm_columns *c, int split, int column, int64_t ro
 dlrm_status dlrm_columns_ids_read(dlrm_columns *c, int split, int column, int64_t row, int64_t n, uint32_t *ids)
 {
     char path[DLRM_PATH_MAX];
-    int64_t width = dlrm_columns_id_bytes(c->cardinality[column]), at = row * row_bytes(c, IDS + column);
+    int64_t width = id_bytes(c, column), at = row * row_bytes(c, IDS + column);
     TRY(file_path(c, split, IDS + column, path));
     n *= c->hotness[column];
     char *packed = (char *)ids + n * (4 - width); /* at the end of the room, so that widening never overtakes it */

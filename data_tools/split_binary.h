@@ -14,6 +14,7 @@ typedef struct dlrm_columns_shape {
     const int64_t *cardinality; /* [n_ids] */
     const int *hotness;         /* [n_ids]: ids a row, the most where it varies; NULL: 1 each */
     const bool *variable;       /* [n_ids]; NULL: none */
+    const bool *keys;           /* [n_ids]: of 64 bits, each of which is two ids, low and high half, in hotness, lengths and ids; NULL: none */
     const char *dense;          /* noted as metadata.dense: how the values were made; NULL: not noted */
 } dlrm_columns_shape;
 

@@ -53,13 +53,32 @@ static void add_ids(dlrm_id_stats *d, const dlrm_feature *f, const uint32_t *ids
     }
 }
 
+static void add_keys(dlrm_id_stats *d, const dlrm_feature *f, const uint32_t *ids, const int32_t *lengths, int64_t n)
+{
+    d->min = 0;
+    d->max = UINT32_MAX;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t length = (lengths ? lengths[i] : f->hotness) / 2;
+        for (int32_t h = 0; h < length; h++) {
+            const uint32_t *half = ids + i * f->hotness + 2 * h;
+            const int64_t key = (int64_t)((uint64_t)half[1] << 32 | half[0]);
+            d->least_key = d->ids + h == 0 || key < d->least_key ? key : d->least_key;
+            d->largest_key = d->ids + h == 0 || key > d->largest_key ? key : d->largest_key;
+            d->zeros += key == 0;
+        }
+        d->ids += length;
+        d->empty_bags += length == 0;
+        d->longest = length > d->longest ? length : d->longest;
+    }
+}
+
 void dlrm_stats_add(dlrm_stats *s, const dlrm_shape *shape, int split, const dlrm_stretch *rows)
 {
     s->rows[split] += rows->n;
     for (int64_t i = 0; i < rows->n; i++) s->positives[split] += rows->labels[i];
     add_dense(s, shape, rows);
     for (int f = 0; f < shape->n_features; f++)
-        add_ids(&s->ids[f], &shape->features[f], dlrm_stretch_ids(rows, shape, f),
+        (shape->features[f].keys ? add_keys : add_ids)(&s->ids[f], &shape->features[f], dlrm_stretch_ids(rows, shape, f),
                 rows->lengths ? rows->lengths + rows->capacity * f : NULL, rows->n);
 }
 
@@ -110,8 +129,13 @@ static void print_features(const dlrm_stats *s, const dlrm_row_source *from)
         const dlrm_feature *feature = &shape->features[f];
         const dlrm_id_stats *d = &s->ids[f];
         char cardinality[32] = "not said", hotness[32];
+        snprintf(hotness, sizeof hotness, "%s%d", feature->variable ? "0-" : "", feature->hotness / (feature->keys ? 2 : 1));
+        if (feature->keys) {
+            dlrm_info("%-16s %12s %8s %12lld %12lld %7.2f %%", feature->name, "keys", hotness, (long long)d->least_key, (long long)d->largest_key,
+                      d->ids ? 100.0 * (double)d->zeros / (double)d->ids : 0.0);
+            continue;
+        }
         if (feature->cardinality) snprintf(cardinality, sizeof cardinality, "%lld", (long long)feature->cardinality);
-        snprintf(hotness, sizeof hotness, "%s%d", feature->variable ? "0-" : "", feature->hotness);
         dlrm_info("%-16s %12s %8s %12u %12u %7.2f %%", feature->name, cardinality, hotness, d->ids ? d->min : 0, d->max,
                   d->ids ? 100.0 * (double)d->zeros / (double)d->ids : 0.0);
     }
@@ -131,6 +155,7 @@ void dlrm_stats_print(const dlrm_stats *s, const dlrm_row_source *from, const ch
     int64_t sum = 0;
     bool known = true;
     for (int f = 0; f < shape->n_features; f++) {
+        if (shape->features[f].keys) continue;
         sum += shape->features[f].cardinality;
         known &= shape->features[f].cardinality > 0;
     }
@@ -146,7 +171,7 @@ void dlrm_stats_print(const dlrm_stats *s, const dlrm_row_source *from, const ch
     if (known)
         snprintf(rows, sizeof rows, "%lld table rows%s%s%s", (long long)sum, known_tables(sum) ? " (" : "",
                  known_tables(sum) ? known_tables(sum) : "", known_tables(sum) ? ")" : "");
-    dlrm_info("%-10s %d of %s%lld ids a row; %s", "features", shape->n_features, shape->variable ? "up to " : "", (long long)shape->n_ids,
+    dlrm_info("%-10s %d of %s%lld ids a row; %s", "features", shape->n_features, shape->variable ? "up to " : "", (long long)dlrm_shape_values(shape),
               rows);
     print_features(s, from);
 }

@@ -11,6 +11,7 @@ typedef struct dlrm_id_stats {
     int64_t ids, zeros, empty_bags;
     uint32_t min, max;
     int32_t longest; /* bag */
+    int64_t least_key, largest_key; /* of keys, for which the least and largest id are any */
 } dlrm_id_stats;
 
 typedef struct dlrm_stats {

@@ -18,6 +18,7 @@ typedef struct dlrm_categorical {
     bool has_hotness;     /* the spec says hotness or max_hotness; else the config may */
     int hotness;          /* ids per row; the maximum where variable; 1 where not given */
     bool variable;        /* max_hotness */
+    bool keys;            /* ids are keys, any integers, for a table with rows: dynamic; the cardinality counts for nothing */
     const char *where;    /* "FILE:LINE:COLUMN" of its entry ("FILE: KEY" in model_size.json) */
 } dlrm_categorical;
 

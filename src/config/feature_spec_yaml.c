@@ -136,10 +136,13 @@ static dlrm_status parse_categorical(const feature *f, dlrm_categorical *out)
     out->where = where;
     TRY(parse_dtype(f, 1 << DLRM_INT8 | 1 << DLRM_INT16 | 1 << DLRM_INT32 | 1 << DLRM_INT64,
                     "int8, int16, int32 or int64", &out->dtype));
-    const dlrm_yaml *cardinality = dlrm_yaml_get(f->entry, "cardinality");
-    if (!cardinality)
+    const dlrm_yaml *cardinality = dlrm_yaml_get(f->entry, "cardinality"), *keys = dlrm_yaml_get(f->entry, "keys");
+    if (keys && !dlrm_yaml_bool(keys, &out->keys))
+        return dlrm_yaml_fail(keys, "feature_spec.%s.keys: found %s, expected true or false", name, found(keys));
+    out->cardinality = 1;
+    if (!cardinality && !out->keys)
         return dlrm_yaml_fail(f->entry, "feature_spec.%s.cardinality is missing; expected the number of its ids", name);
-    TRY(parse_count(f, cardinality, "cardinality", DLRM_MAX_ROWS, &out->cardinality));
+    if (cardinality) TRY(parse_count(f, cardinality, "cardinality", DLRM_MAX_ROWS, &out->cardinality));
 
     const dlrm_yaml *fixed = dlrm_yaml_get(f->entry, "hotness"), *max = dlrm_yaml_get(f->entry, "max_hotness");
     if (fixed && max)

@@ -122,6 +122,9 @@ static dlrm_status tables_from_data(dlrm_spec_build *b)
     for (int t = 0; t < n; t++) {
         const dlrm_categorical *c = &b->data->categorical[t];
         size_t length = strlen(c->name);
+        if (c->keys)
+            return dlrm_config_fail(b->cfg, "model.tables", "found from_dataset, but the data's feature %s has keys (%s); expected a list of tables, "
+                                    "of which this one has rows: dynamic and a capacity", c->name, c->where);
         if (length > 4 && !strcmp(c->name + length - 4, ".bin")) length -= 4;
         if (c->cardinality > DLRM_MAX_ROWS)
             return FAIL(DLRM_E_INPUT, "%s: feature %s has %lld ids, expected at most %lld, a table's rows", c->where, c->name,
@@ -329,9 +332,12 @@ static dlrm_status bind_data(dlrm_spec_build *b)
         const dlrm_table *table = &out->tables[out->inputs[j].table];
         const dlrm_categorical *c = &data->categorical[j];
         TRY(bind_hotness(b, j));
-        if (table->capacity > 0 || table->rows >= c->cardinality) continue;
+        if (table->capacity > 0 || (!c->keys && table->rows >= c->cardinality)) continue;
         const char *path = b->entry ? dlrm_spec_path(b, "tables", b->entry[out->inputs[j].table], "rows")
                                     : dlrm_spec_path(b, "features", j, "table");
+        if (c->keys)
+            return dlrm_config_fail(b->cfg, path, "table \"%s\" has %lld rows, but the data's feature %s has keys (%s); expected dynamic, with a capacity",
+                                    table->name, (long long)table->rows, c->name, c->where);
         return dlrm_config_fail(b->cfg, path, "table \"%s\" has %lld rows, but the data's feature %s needs %lld (%s)",
                                 table->name, (long long)table->rows, c->name, (long long)c->cardinality, c->where);
     }

@@ -78,7 +78,7 @@ def read_split_binary(folder, split):
     for name in spec["channel_spec"]["categorical"]:
         f = features[name]
         values = np.fromfile(column[(name,)][0], f["dtype"]).astype(np.int64)
-        cards.append(f["cardinality"])
+        cards.append(f.get("cardinality"))
         if "max_hotness" in f:
             offsets = np.fromfile(column[(name,)][1], np.int64)
             assert offsets[0] == 0 and offsets[-1] == len(values) and len(offsets) == len(label) + 1
@@ -551,6 +551,71 @@ class SplitBinary(Case):
                 os.truncate(path, os.path.getsize(path) // rows * (rows - 1))
             self.fails("%s_cut/%s/label.bin: found %d bytes, which are %d rows of 1 bytes; expected %d rows as metadata.rows says in "
                        "%s_cut/feature_spec.yaml" % (split, split, rows - 1, rows - 1, rows, split), "verify", split + "_cut")
+
+
+class Keys(Case):
+    """Columns of keys of 64 bits: one, three and a varying number a row, beside one of ids."""
+
+    def make(self, n=3000):
+        rng = np.random.default_rng(60)
+        rows = make_rows(n, 61, (1, 1, 3, 4), counts=False, n_dense=2, varying=(3,), cards=[100, 2 ** 31, 2 ** 31, 2 ** 31])
+        pool = rng.integers(-2 ** 63, 2 ** 63, 500)
+        pool[:4] = -2 ** 63, 2 ** 63 - 1, 0, -1
+        for k in (1, 2, 3):
+            rows.ids[k] = pool[rng.integers(0, len(pool), rows.ids[k].shape)]
+        rows.ids[3][np.arange(4) >= rows.lengths[3][:, None]] = 0
+        rows.ids[1][:4, 0] = pool[:4]
+        return rows
+
+    def folder(self, rows, keys=b"keys: true, "):
+        spec = b"channel_spec: {label: [y], numerical: [a, b], categorical: [item, user, tags, history]}\nfeature_spec:\n  y: {dtype: int8}\n" + \
+            b"  a: {dtype: float32}\n  b: {dtype: float32}\n  item: {dtype: int32, cardinality: 100}\n  user: {%sdtype: int64}\n" % keys + \
+            b"  tags: {%sdtype: int64, hotness: 3}\n  history: {%sdtype: int64, max_hotness: 4}\nsource_spec:\n  train:\n" % (keys, keys)
+        files = [("y", rows.label.astype(np.int8)), ("a, b", rows.dense.astype("<f4")), ("item", rows.ids[0].astype("<i4"))]
+        files += [(name, rows.ids[k].astype("<i8")) for k, name in ((1, "user"), (2, "tags"))]
+        for name, data in files:
+            file = name.replace(", ", "") + ".bin"
+            spec += b"  - {type: split_binary, features: [%s], files: [train/%s]}\n" % (name.encode(), file.encode())
+            self.write("d/train/" + file, data)
+        values = rows.ids[3][np.arange(4) < rows.lengths[3][:, None]]
+        self.write("d/train/history.bin", values.astype("<i8"))
+        self.write("d/train/history.offsets.bin", np.concatenate([[0], np.cumsum(rows.lengths[3])]).astype("<i8"))
+        spec += b"  - {type: split_binary, features: [history], files: [train/history.bin, train/history.offsets.bin]}\n"
+        self.write("d/feature_spec.yaml", spec)
+
+    def test_verified_converted_shuffled(self):
+        rows = self.make()
+        self.folder(rows)
+        said = self.tool("verify", "d").stdout
+        self.assertIn("no problems", said)
+        self.assertIn("4 of up to 9 ids a row; 100 table rows", said)
+        self.assertRegex(said, r"user +keys +1 +-9223372036854775808 +9223372036854775807 ")
+        self.assertRegex(said, r"history +keys +0-4 ")
+        self.tool("convert", "d", "--to", "split_binary", "--out", "again")
+        got, spec = read_split_binary(self.path("again"), "train")
+        self.assertRows(got, rows, rows.dense.astype("<f4"))
+        self.assertEqual([spec["feature_spec"]["cat_%d.bin" % k] for k in (1, 2, 3)],
+                         [{"keys": "true", "dtype": "int64"}, {"keys": "true", "dtype": "int64", "hotness": 3}, {"keys": "true", "dtype": "int64", "max_hotness": 4}])
+        self.assertIn("no problems", self.tool("verify", "again").stdout)
+        self.tool("shuffle", "d", "--seed", 7, "--out", "mixed")
+        order = oracle.shuffle_order(np.arange(len(rows.label)), 7)
+        got, _ = read_split_binary(self.path("mixed"), "train")
+        self.assertRows(got, Shuffle.pick(self, rows, order), rows.dense.astype("<f4")[order])
+
+    def test_refused(self):
+        rows = self.make(50)
+        self.folder(rows)
+        for to in ("hugectr_raw", "mlperf_bin", "text"):
+            self.fails("feature user: keys of 64 bits, which %s cannot hold; split_binary has them" % to, "convert", "d", "--to", to, "--from-dense", "log1",
+                       "--out", "no")
+        self.fails("feature user: keys of 64 bits, which no bags of random ids are made of", "multihot", "d", "--hotness", "1,1,1,1", "--out", "no")
+        self.folder(rows, b"keys: maybe, ")
+        self.fails('d/feature_spec.yaml:9:19: feature_spec.history.keys: found "maybe", expected true or false', "verify", "d")
+        self.folder(rows, b"keys: false, ")
+        self.fails("feature_spec.history.cardinality is missing", "verify", "d")
+        self.folder(rows, b"cardinality: 100, ")  # not said to be keys
+        self.assertRegex(self.tool("verify", "d", code=1).stdout, r"id -?\d+ is outside \[0, 100\); keys of 64 bits, for a table with rows: dynamic, are "
+                                                                  r"told by keys: true in feature_spec.yaml")
 
 
 class Text(Case):

@@ -165,6 +165,8 @@ static void test_yaml_refused(void **state)
         {"hotness: 3", "hotness: 0",
          ":25:14: feature_spec.cat_1.bin.hotness: found \"0\", expected an integer from 1 to 1048576"},
         {"hotness: 3", "hotness: [3]", "hotness: found list"},
+        {"hotness: 3", "keys: 3", ":25:11: feature_spec.cat_1.bin.keys: found \"3\", expected true or false"},
+        {"    cardinality: 32766\n", "    keys: false\n", "feature_spec.cat_10.bin.cardinality is missing; expected the number of its ids"},
         {"max_hotness: 7", "max_hotness: 9999999", "max_hotness: found \"9999999\""},
         {"    max_hotness: 7\n", "    max_hotness: 7\n    hotness: 7\n", "found both hotness and max_hotness"},
         {"source_spec:\n", "sources:\n", ":1:1: source_spec is missing: this describes no files"},
@@ -222,6 +224,9 @@ static void test_yaml_optional(void **state)
     assert_false(s.categorical[3].has_hotness);
     assert_false(s.categorical[3].variable);
     assert_string_equal(s.split[DLRM_TRAIN_SPLIT].offsets[3], "data/train/bag.offsets.bin");
+    dlrm_feature_spec_clear(&s);
+    assert_ok(parse(changed("    cardinality: 32766\n", "    keys: true\n"), &s));
+    assert_true(s.categorical[2].keys && !s.categorical[0].keys && !s.categorical[1].keys);
     dlrm_feature_spec_clear(&s);
     assert_ok(parse(changed("  test:\n", "  test: null\n  validation:\n"), &s));
     assert_false(s.split[DLRM_TEST_SPLIT].present);

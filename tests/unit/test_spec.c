@@ -120,6 +120,23 @@ static void test_vocabularies(void **state)
     dlrm_model_spec_clear(&s);
 }
 
+/* What the data say are keys goes to a table with a vocabulary, and nowhere else. */
+static void test_keys(void **state)
+{
+    (void)state;
+    dlrm_model_spec s;
+    const dlrm_feature_spec data = data_of(13, 2, (feature[]){{"a", 1000, 0}, {"b", 1, 0}});
+    data.categorical[1].keys = true;
+    assert_taken(resolve("model.interaction=cat\nmodel.features=null\nmodel.tables=[{rows: 1000}, {rows: dynamic, capacity: 5}]", &data, &s));
+    dlrm_model_spec_clear(&s);
+    assert_refused_model("model.interaction=cat\nmodel.features=null\nmodel.tables=[{rows: 1000}, {name: K, rows: 50}]", &data,
+                         "command line: model.tables.1.rows: table \"K\" has 50 rows, but the data's feature b has keys (d/feature_spec.yaml:7:5); expected "
+                         "dynamic, with a capacity");
+    assert_refused_model("data={format: split_binary, path: d}\nmodel.tables=from_dataset\nmodel.features=null", &data,
+                         "command line: model.tables: found from_dataset, but the data's feature b has keys (d/feature_spec.yaml:7:5); expected a list of "
+                         "tables, of which this one has rows: dynamic and a capacity");
+}
+
 static void test_features(void **state)
 {
     (void)state;
@@ -427,6 +444,7 @@ int main(void)
         cmocka_unit_test_teardown(test_features, no_blocks_left),
         cmocka_unit_test_teardown(test_names, no_blocks_left),
         cmocka_unit_test_teardown(test_from_dataset, no_blocks_left),
+        cmocka_unit_test_teardown(test_keys, no_blocks_left),
         cmocka_unit_test_teardown(test_auto_widths, no_blocks_left),
         cmocka_unit_test_teardown(test_against_data, no_blocks_left),
         cmocka_unit_test_teardown(test_unpooled, no_blocks_left),
