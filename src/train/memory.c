@@ -69,13 +69,12 @@ dlrm_host_tables_args dlrm_memory_host_tables(const dlrm_session *s)
     return a;
 }
 
-/* Bytes of a rank's tables with their state that lie in the host's memory, and of the cache for them. */
-static dlrm_status home_bytes(const dlrm_session *s, int64_t *home, int64_t *cache)
+dlrm_status dlrm_memory_home(const dlrm_session *s, int rank, int64_t *home, int64_t *cache)
 {
     const dlrm_host_tables_args a = dlrm_memory_host_tables(s);
     dlrm_host_tables plan;
     /* a budget that is too small is told of by who opens the tables, with the key's name */
-    dlrm_status st = dlrm_host_tables_plan(&s->spec, &s->place, s->comm->rank, &a, &plan);
+    dlrm_status st = dlrm_host_tables_plan(&s->spec, &s->place, rank, &a, &plan);
     *home = *cache = 0;
     for (int k = 0; st == DLRM_OK && k < s->place.n_slices; k++)
         if (plan.home[k]) *home += slice_bytes(s, &s->place.slices[k]);
@@ -89,7 +88,7 @@ static dlrm_status check_device(const dlrm_session *s, const dlrm_work *mine)
 {
     int64_t have, total, home, cache;
     char tables[1000];
-    const dlrm_status st = home_bytes(s, &home, &cache);
+    const dlrm_status st = dlrm_memory_home(s, s->comm->rank, &home, &cache);
     const int64_t need = mine->table_bytes + mine->state_bytes - home + cache, host_need = dlrm_comm_local_sum_i64(s->comm, home);
     if (st != DLRM_OK) return st;
     TRY(dlrm_device_memory(s->device, &have, &total));

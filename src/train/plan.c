@@ -4,6 +4,7 @@
 
 #include "base/tree.h"
 #include "model/optimizer.h"
+#include "train/memory.h"
 #include "train/work.h"
 
 /* FLOP of a sample, forward and backward: a product of i inputs and o outputs is 2io, three times; the first layer has no input gradient. */
@@ -58,11 +59,27 @@ static const char *machine_text(const dlrm_session *s, char *buf, size_t bytes)
     return buf;
 }
 
+/* Of tables and optimizer state, where they lie on GPUs. */
+static dlrm_status print_memory(const dlrm_session *s)
+{
+    printf("memory of tables and optimizer state, MiB\n%6s %12s %12s %12s\n", "rank", "on the GPU", "its cache", "host");
+    for (int p = 0; p < s->ranks; p++) {
+        dlrm_work w;
+        int64_t home, cache;
+        TRY(dlrm_work_of(s, p, &w));
+        TRY(dlrm_memory_home(s, p, &home, &cache));
+        printf("%6d %12.2f %12.2f %12.2f\n", p, (double)(w.table_bytes + w.state_bytes - home + cache) / (1 << 20), (double)cache / (1 << 20),
+               (double)home / (1 << 20));
+    }
+    return DLRM_OK;
+}
+
 dlrm_status dlrm_plan_print(const dlrm_session *s)
 {
     double tables = 0, dense = 0, sums = 0;
     char text[260];
     TRY(dlrm_work_print(s));
+    if (s->device >= 0) TRY(print_memory(s));
     printf("predicted, ms of a step, for ranks %s\n%6s %12s %12s %12s\n", machine_text(s, text, sizeof text), "rank", "tables", "MLPs", "MLPs' sums");
     for (int p = 0; p < s->ranks; p++) {
         const dense_times d = dense_of(s, p);

@@ -47,6 +47,11 @@ class Plan(fixture.RunTest):
             self.assertEqual(step[1 + k], max(row[k] for row in rows))
         return rows, step
 
+    def gpu_memory(self, out):
+        """Of each rank: MiB on the GPU, of these the cache, and in the host's memory."""
+        lines = out[out.index("\nmemory of tables and optimizer state, MiB\n"):out.index("\npredicted, ")].splitlines()[3:]
+        return [[float(x) for x in line.split()[1:]] for line in lines]
+
     def test_agrees(self):
         """Word for word with --check on as many ranks, and with what a run on them says at its start."""
         cases = [(1, []), (2, ["train.deterministic=true", "optimizer.embedding.name=rowwise_adagrad"]),
@@ -81,6 +86,12 @@ class Plan(fixture.RunTest):
         on_gpu, on_cpu = self.predicted(out)[1], self.predicted(self.plan(2, "device=cpu").stdout)[1]
         self.assertLess(on_gpu[0], on_cpu[0] / 10)
         small = ["device=cuda", "parallel.device_embedding_elements=%d" % (60000 * 16 + 40000)]
+        whole, parted = (self.gpu_memory(self.plan(1, *args).stdout) for args in (["device=cuda"], small))
+        self.assertEqual(whole[0][1:], [0, 0])
+        gpu, cache, host = parted[0]
+        self.assertGreaterEqual(host, 2 * 60000 * 16 * 4 / 2 ** 20 - 0.01)  # the largest table and its state, at least
+        self.assertAlmostEqual(gpu - cache + host, whole[0][0], delta=0.03)
+        self.assertLessEqual(gpu, 2 * 4 * (60000 * 16 + 40000) / 2 ** 20 + 0.1)  # the MLPs' state besides
         self.assertGreater(self.predicted(self.plan(1, *small).stdout)[1][1], self.predicted(self.plan(1, "device=cuda").stdout)[1][1])
 
     def test_cluster(self):
