@@ -366,8 +366,8 @@ static const dlrm_key config_keys[] = {
         OR_NULL(0)),
     TEXT("log.jsonl", log.jsonl, "null", "a path", "File of JSON lines, one event each: docs/log.md.", OR_NULL(0)),
     NAME("log.progress", log.progress, "auto", progresses, "A progress bar. auto: on a terminal."),
-    TEXT("log.tensorboard", log.tensorboard, "null", "a path", "Folder of TensorBoard event files.", OR_NULL(0),
-         .missing = NOT_BUILT),
+    TEXT("log.tensorboard", log.tensorboard, "null", "a path",
+         "Folder of TensorBoard event files: the numbers of the log's step and eval events. Each run adds a file.", OR_NULL(0)),
     TEXT("log.mlperf", log.mlperf, "null", "a path", "File of MLPerf log lines.", OR_NULL(0), .missing = NOT_BUILT),
 };
 #undef OWNER

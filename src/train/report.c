@@ -11,6 +11,7 @@
 #include "backend/cpu/gemm.h"
 #include "train/device.h"
 #include "train/jsonl.h"
+#include "train/tensorboard.h"
 #include "train/vocabularies.h"
 
 enum { KEPT_STEPS = 1 << 20, BAR_WIDTH = 24, RANKS_SHOWN = 16 };
@@ -27,6 +28,7 @@ typedef struct rank_end {
 struct dlrm_report {
     dlrm_session *s;
     dlrm_jsonl jsonl; /* rank 0 */
+    dlrm_tensorboard board;
     dlrm_device_meter *meter;
     dlrm_vocabularies vocabularies;
     bool bar;
@@ -64,6 +66,7 @@ static json_t *text(const char *s)
 
 static void write_event(dlrm_report *r, json_t *event)
 {
+    dlrm_tensorboard_write(&r->board, event);
     dlrm_jsonl_write(&r->jsonl, event);
 }
 
@@ -152,6 +155,7 @@ static dlrm_status open_log(dlrm_report *r, bool append)
 {
     if (r->s->comm->rank != 0) return DLRM_OK;
     TRY(dlrm_jsonl_open(&r->s->cfg, append, &r->jsonl));
+    TRY(dlrm_tensorboard_open(&r->s->cfg, &r->board));
     int64_t steps = dlrm_session_steps(r->s) - r->s->first_step;
     r->capacity = steps < 1 ? 1 : steps < KEPT_STEPS ? steps : KEPT_STEPS;
     TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));
@@ -170,7 +174,7 @@ dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
     TRY(dlrm_comm_agree(s->comm, dlrm_alloc(1, sizeof *r, "report", out)));
     r = *out;
     r->s = s;
-    r->jsonl.fd = -1;
+    r->jsonl.fd = r->board.fd = -1;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
     TRY(dlrm_vocabularies_open(s, &r->vocabularies));
     TRY(dlrm_comm_agree(s->comm, open_log(r, append)));
@@ -184,6 +188,7 @@ void dlrm_report_close(dlrm_report **rp)
     dlrm_report *r = *rp;
     if (!r) return;
     dlrm_jsonl_close(&r->jsonl);
+    dlrm_tensorboard_close(&r->board);
     dlrm_device_meter_close(&r->meter);
     dlrm_vocabularies_close(&r->vocabularies);
     dlrm_free(&r->step_ms);

@@ -314,7 +314,6 @@ static void test_refused_overrides(void **state)
 #endif
         {"parallel.device_embedding_elements=-5",
          "parallel.device_embedding_elements: found \"-5\", expected an integer from 0 to 9007199254740992, or null"},
-        {"log.tensorboard=tb", "log.tensorboard: found \"tb\": not available in this build"},
         {"log.mlperf=m", "log.mlperf: found \"m\": not available in this build"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
