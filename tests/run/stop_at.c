@@ -1,10 +1,12 @@
 /* A library to preload: the rank $STOP_RANK (default: all) is sent $STOP_SIGNAL (STOP; default KILL) as it makes its call number
  * $STOP_CALL (default 1) of $STOP_AT: MPI_Init_thread, MPI_Iallreduce (a training's step, a batch of an evaluation, a round of long
  * work), MPI_Finalize, or the opening of a file by a path that ends so. */
+#undef _FILE_OFFSET_BITS /* open and open64 are two here */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <signal.h>
-#include <stdio.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,9 +43,14 @@ int MPI_Finalize(void)
     return next();
 }
 
-FILE *fopen(const char *path, const char *how)
+/* Of the calls that open a file the one that the program is compiled to, with offsets of 64 bits. */
+int open64(const char *path, int flags, ...)
 {
-    NEXT(fopen);
+    NEXT(open64);
+    va_list more;
+    va_start(more, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(more, mode_t) : 0;
+    va_end(more);
     pass(path);
-    return next(path, how);
+    return next(path, flags, mode);
 }

@@ -226,7 +226,7 @@ class Placements(CheckpointTest):
                   (1, [])]
     ROWS = [(3, ["parallel.strategy=basic"]), (2, ["parallel.data_parallel_threshold=130"]), (3, ["parallel.row_slice_threshold=150"]), (1, []),
             (4, ["parallel.row_slice_threshold=1", "parallel.data_parallel_threshold=130"])]
-    COLUMNS = [(4, ["parallel.column_slice_threshold=50"]), (2, ["parallel.column_slice_threshold=100", "parallel.data_parallel_threshold=130"]),
+    COLUMNS = [(4, ["parallel.strategy=basic", "parallel.column_slice_threshold=50"]), (2, ["parallel.column_slice_threshold=100", "parallel.data_parallel_threshold=130"]),
                (4, ["parallel.column_slice_threshold=100", "parallel.row_slice_threshold=200"]), (7, [])]
 
     def check(self, optimizer, placements):
