@@ -215,6 +215,16 @@ static void close_queue(dlrm_backend *be, cuda_queue *q)
 
 /* --- order of the queues --- */
 
+void cuda_feed_first(const dlrm_backend *be)
+{
+    cuda_impl *c = be->impl;
+    int least, greatest;
+    cuda_must(c, cudaDeviceGetStreamPriorityRange(&least, &greatest), "the feed's queue");
+    cuda_must(c, cudaStreamSynchronize(c->feed.stream), "the feed's queue");
+    cuda_must(c, cudaStreamDestroy(c->feed.stream), "the feed's queue");
+    cuda_must(c, cudaStreamCreateWithPriority(&c->feed.stream, cudaStreamNonBlocking, greatest < least ? least - 1 : least), "the feed's queue");
+}
+
 void cuda_fork(const cuda_impl *c)
 {
     cuda_must(c, cudaEventRecord(c->forked, c->compute.stream), "an event");
@@ -439,8 +449,6 @@ static const dlrm_backend_ops cuda_ops = {
     .close = cuda_close,
 };
 
-/* What is fed goes before the step: its sort is a chain of short kernels, each of which would wait until all blocks of the step's kernel at
- * hand have found a place. What runs beside the step goes before both. */
 static cudaError_t make_streams_and_events(cuda_impl *c)
 {
     int least, greatest;
@@ -449,7 +457,7 @@ static cudaError_t make_streams_and_events(cuda_impl *c)
     if (code == cudaSuccess) code = cudaStreamCreateWithPriority(&c->beside.stream, cudaStreamNonBlocking, greatest);
     if (code == cudaSuccess) code = cudaEventCreateWithFlags(&c->forked, cudaEventDisableTiming);
     if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&c->compute.stream, cudaStreamNonBlocking);
-    if (code == cudaSuccess) code = cudaStreamCreateWithPriority(&c->feed.stream, cudaStreamNonBlocking, greatest < least ? least - 1 : least);
+    if (code == cudaSuccess) code = cudaStreamCreateWithFlags(&c->feed.stream, cudaStreamNonBlocking);
     if (code == cudaSuccess) code = cudaEventCreateWithFlags(&c->copied, cudaEventDisableTiming);
     if (code == cudaSuccess) code = cudaEventCreateWithFlags(&c->fed, cudaEventDisableTiming);
     for (int i = 0; i < DLRM_STAGES && code == cudaSuccess; i++) code = cudaEventCreateWithFlags(&c->done[i], cudaEventDisableTiming);

@@ -73,6 +73,7 @@ dlrm_status cuda_cache_open(dlrm_backend *be, const dlrm_shard *s, dlrm_cuda_tab
     int states = 0;
     if (s->n_pools == 0) return DLRM_OK;
     TRY(dlrm_alloc(1, sizeof **out, "a cache of rows", out));
+    cuda_feed_first(be);
     cuda_cache *c = *out;
     c->number = 1;
     TRY(dlrm_alloc(s->n_pools, sizeof *c->pools, "a cache of rows", &c->pools));

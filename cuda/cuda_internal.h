@@ -121,6 +121,9 @@ void cuda_upload_aside(const cuda_impl *c, void *to, const void *from_host, size
 /* cache_pools.c: rows on the device of tables in the host's memory. NULL: no cache. */
 typedef struct cuda_cache cuda_cache;
 /* Tables that are `home` get what kernels need of the cache. *out: to be closed also after an error. */
+/* From here on what is fed goes before the step: of chains of short kernels each would wait until all blocks of the step's kernel at hand
+ * have found a place. Without a cache it gains nothing, and two GPUs lose a little by it. */
+void cuda_feed_first(const dlrm_backend *be);
 dlrm_status cuda_cache_open(dlrm_backend *be, const dlrm_shard *s, dlrm_cuda_table *tables, cuda_cache **out) DLRM_MUST_USE;
 void cuda_cache_close(dlrm_backend *be, cuda_cache **c);
 /* On the feed queue, after a sort. */
