@@ -55,16 +55,17 @@ typedef struct dlrm_placement_work {
     int states, row_states;       /* fp32 values of optimizer state: for an element, for a row */
     bool keeps_keys;              /* the memory that bounds tables has to hold vocabularies, too: it is the host's */
     int shared_bytes;             /* what an owner of columns tells each other one of a row that it updates (shared_rows.h); else 0 */
-    /* Of a rank: bytes/s, of its memory and its network, and each way between a device and the host's memory; what memory moves at
+    /* Of a rank: bytes/s, of its memory, its network, sums over ranks of replicated tables' gradients, and each way between a device and
+     * the host's memory; what memory moves at
      * least for a row (bytes); and seconds that go besides: for each id (looked up, sorted, updated) and each vector, for each
      * row or gradient that lies beyond near_bytes of memory, where its place is not next to the last one's. */
-    double memory_rate, network_rate, link_rate;
+    double memory_rate, network_rate, sums_rate, link_rate;
     int grain;
     double id_s, vector_s, far_s;
     double link_row_s; /* for each row that crosses the link */
     int64_t near_bytes;
-    /* for each slice; for there being replicated tables; for each id of a table that is cut by rows, which the host picks its own rows' from */
-    double slice_s, replicated_s, pick_s;
+    /* for each slice; for there being replicated tables, and for each of them; for each id of a table that is cut by rows, which the host picks its own rows' from */
+    double slice_s, replicated_s, copy_s, pick_s;
     double translate_s; /* and for each key, whose row the host looks up, on every rank that holds some of its table */
     double alpha;       /* of the power law that ids are taken to follow, where rows are cached; 0: uniform */
 } dlrm_placement_work;

@@ -102,7 +102,7 @@ static double replicated_seconds(const dlrm_placement_args *args, const dlrm_tab
                batch * others * load->vectors * s->columns * w->value_bytes / w->network_rate;
     const double sums = elements * (6 * 4.0 + 2 * w->table_bytes + 8.0 * w->states); /* cleared, made, reduced, applied */
     return table_seconds(w, s, own * load->ids, fmin(load->touched, own * load->ids), own * load->vectors) + sums / w->memory_rate +
-           2 * elements * 4.0 * others / w->network_rate;
+           2 * elements * 4.0 * others / w->sums_rate;
 }
 
 /* Of rows whose columns lie on several ranks: gradients are read once more, and what each owner tells the others. */
@@ -136,7 +136,7 @@ dlrm_status dlrm_placement_seconds(const dlrm_model_spec *spec, const dlrm_place
         const dlrm_slice *s = &p->slices[k];
         const dlrm_table_load *load = &loads[s->table];
         if (s->owner == DLRM_EVERY_RANK)
-            everywhere += replicated_seconds(args, load, p->ranks, s) + w->slice_s;
+            everywhere += replicated_seconds(args, load, p->ranks, s) + w->copy_s;
         else
             seconds[s->owner] += owned_seconds(args, load, s) + sharing_seconds(args, load, p, s);
     }
