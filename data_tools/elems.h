@@ -20,10 +20,10 @@ static inline int64_t dlrm_elem_id(dlrm_elem e, const void *raw, int64_t i)
     return ((const int64_t *)raw)[i];
 }
 
-/* What an id outside its table may be, for the end of a message. */
-static inline const char *dlrm_elem_hint(int64_t id)
+/* An id outside its table may be a key of 64 bits: what to say of these then, else nothing. */
+static inline const char *dlrm_elem_hint(int64_t id, const char *of_keys)
 {
-    return id < INT32_MIN || id > UINT32_MAX ? "; keys of 64 bits, for a table with rows: dynamic, are told by keys: true in feature_spec.yaml" : "";
+    return id < INT32_MIN || id > UINT32_MAX ? of_keys : "";
 }
 
 /* float16 widened; 4 bytes as they are. */

@@ -89,7 +89,8 @@ static dlrm_status take_ids(npy_source *s, const day *d, int f, dlrm_elem elem, 
             *ids++ = valid ? (uint32_t)id : 0;
             if (!valid)
                 TRY(dlrm_found(s->base.findings, feature, "ids outside the table", "%s: row %lld: feature %s: id %lld is outside [0, %lld)%s",
-                               d->path[IDS], (long long)(row + i), feature->name, (long long)id, (long long)cardinality, dlrm_elem_hint(id)));
+                               d->path[IDS], (long long)(row + i), feature->name, (long long)id, (long long)cardinality,
+                               dlrm_elem_hint(id, "; keys of 64 bits, for a table with rows: dynamic, are not checked")));
         }
     for (int64_t i = 0; out->lengths && i < n; i++) out->lengths[out->capacity * f + to + i] = feature->hotness;
     return DLRM_OK;

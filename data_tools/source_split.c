@@ -173,7 +173,8 @@ static dlrm_status take_id(split_source *s, const column *c, int f, const void *
     *out = 0;
     return dlrm_found(s->base.findings, c, "ids outside the table", "%s: row %lld: id %lld is outside [0, %lld)%s", c->path, (long long)row,
                       (long long)id, (long long)n,
-                      id == n ? ": one too many; is the cardinality the largest id?" : dlrm_elem_hint(id));
+                      id == n ? ": one too many; is the cardinality the largest id?"
+                              : dlrm_elem_hint(id, "; keys of 64 bits, for a table with rows: dynamic, are told by keys: true in feature_spec.yaml"));
 }
 
 /* Ids that stand for one on disk. */
