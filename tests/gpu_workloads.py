@@ -38,7 +38,7 @@ def in_host_memory(name, budget, **work):
 
 TIMES += in_host_memory("mlperf 4M rows", 0.1, model=runs.mlperf, precision="bf16", most_rows=4000000)
 # Of two batches of 8192, 214 ids each, the cache has to hold what they may list.
-TIMES += in_host_memory("dcnv2 5M rows", 0.1, model=runs.dcnv2_rowwise, precision="bf16", most_rows=5000000, per_gpu=8192)
+TIMES += in_host_memory("dcnv2 7M rows", 0.1, model=runs.dcnv2_rowwise, precision="bf16", most_rows=7000000, per_gpu=8192)
 # Two batches of 65536 may list 10.01 % of Tiny's elements.
 TIMES += in_host_memory("tiny", 0.12, model=runs.tiny, precision="bf16")
 
