@@ -47,9 +47,9 @@ TIMES += in_host_memory("tiny", 0.12, model=runs.tiny, precision="bf16")
 LARGE = [
     dict(name="large on GPU", model=runs.mlperf, precision="bf16"),
     dict(name="large 1.5 x GPU", model=runs.mlperf, precision="bf16", budget=1 / 1.5, beside="large on GPU"),
-    dict(name="large 1.5 x GPU uncached", model=runs.mlperf, precision="bf16", budget=1 / 1.5, cache=False, beside="large 1.5 x GPU"),
+    dict(name="large uncached", model=runs.mlperf, precision="bf16", budget=1 / 1.5, cache=False, beside="large 1.5 x GPU"),
     dict(name="larger than GPU", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, beside="large on GPU"),
-    dict(name="larger than GPU uncached", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, cache=False,
+    dict(name="larger uncached", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, cache=False,
          beside="larger than GPU"),
     dict(name="large on CPU", model=runs.mlperf, precision="fp32", device="cpu", steps=3, beside="large on GPU"),
 ]
