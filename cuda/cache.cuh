@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/kernels.h"
 
-enum { CACHE_HALVE = 128 /* batches after which how often a slot was listed is halved */, CACHE_MOST = 255 };
+enum { CACHE_HALVE = 256 /* batches after which how often a slot was listed is halved */, CACHE_MOST = 255 };
 
 __host__ __device__ static inline int64_t cache_place(int table, int64_t row)
 {
