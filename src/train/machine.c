@@ -82,7 +82,10 @@ void dlrm_machine_rates(const dlrm_machine *m, bool gpu, dlrm_placement_work *w)
 {
     dlrm_placement_rates(gpu, w);
     if (m && m->memory_rate > 0) w->memory_rate = m->memory_rate;
-    if (m && m->network_rate > 0) w->network_rate = m->network_rate;
+    if (m && m->network_rate > 0) {
+        w->sums_rate *= m->network_rate / w->network_rate;
+        w->network_rate = m->network_rate;
+    }
     if (m && m->link_rate > 0) w->link_rate = m->link_rate;
 }
 

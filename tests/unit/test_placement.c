@@ -347,7 +347,7 @@ static void test_vocabularies(void **state)
             args.data_parallel = kind == 0 ? 1000 : -1;
             args.row_slice = kind == 1 ? 1 : -1;
             args.column_slice = kind == 2 ? 50 : -1;
-            args.work = (dlrm_placement_work){.batch = 64, .value_bytes = 4, .table_bytes = 4, .memory_rate = 1e9, .network_rate = 1e9};
+            args.work = (dlrm_placement_work){.batch = 64, .value_bytes = 4, .table_bytes = 4, .memory_rate = 1e9, .network_rate = 1e9, .sums_rate = 1e9};
             place(&m, &args, ranks, &p);
             for (int t = 1; t < 3; t++)
                 for (int k = p.first_slice[t]; k < p.first_slice[t + 1]; k++) {

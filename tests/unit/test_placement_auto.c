@@ -1,7 +1,7 @@
 /* strategy: auto, on Merlin's synthetic models (configs/synthetic), whose tables and sizes are recomputed here. */
 #include "config_fixture.h"
 
-#include "model/placement.h"
+#include "model/placement_cost.h"
 
 static const struct {
     const char *name;
@@ -26,7 +26,8 @@ static void open_model(const char *name, opened *o)
     assert_taken(dlrm_model_spec_resolve(&o->cfg, NULL, &o->spec));
     o->args = (dlrm_placement_args){.data_parallel = -1, .row_slice = -1, .column_slice = -1,
                                     .work = {.batch = o->cfg.train.batch_size, .value_bytes = 2, .table_bytes = 4, .states = 1,
-                                             .memory_rate = 3.9e12, .network_rate = 350e9}};
+                                             .alpha = o->cfg.data.synthetic.alpha}};
+    dlrm_placement_rates(true, &o->args.work);
 }
 
 static void close_model(opened *o)
@@ -163,7 +164,7 @@ static void test_too_little_memory(void **state)
     dlrm_input inputs[] = {{.name = "a", .table = 0, .hotness = 1}, {.name = "b", .table = 1, .hotness = 1}, {.name = "c", .table = 2, .hotness = 1}};
     dlrm_model_spec spec = {.n_tables = 3, .tables = tables, .n_inputs = 3, .inputs = inputs, .table_elements = 16 * (1000 + ROWS + ROWS / 5)};
     dlrm_placement_args args = {.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1, .memory = 24000000,
-                                .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .row_states = 1, .memory_rate = 10e9, .network_rate = 5e9}};
+                                .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .row_states = 1, .memory_rate = 10e9, .network_rate = 5e9, .sums_rate = 5e9}};
     dlrm_placement p;
     const char *number;
     assert_int_equal(dlrm_placement_make(&spec, &args, 2, &p), DLRM_E_RUNTIME);
@@ -203,7 +204,7 @@ static void test_memory_of_keys(void **state)
     dlrm_model_spec spec = {.n_tables = 1, .tables = &table, .n_inputs = 1, .inputs = &input, .table_elements = 4 * (KEYS + 1), .n_vocabularies = 1};
     dlrm_placement_args args = {.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
                                 .memory = WEIGHTS + VOCABULARY - 1000,
-                                .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .memory_rate = 10e9, .network_rate = 5e9}};
+                                .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .memory_rate = 10e9, .network_rate = 5e9, .sums_rate = 5e9}};
     dlrm_placement p;
     assert_taken(dlrm_placement_make(&spec, &args, 1, &p)); /* a GPU's memory: without the vocabulary */
     dlrm_placement_clear(&p);

@@ -166,7 +166,7 @@ static void test_host_by_hand(void **state)
     dlrm_host_tables_args host = {.budget = 2000, .cached = true, .max_batch = 64, .host_room = -1};
     const dlrm_placement_args args = {.strategy = DLRM_BASIC, .data_parallel = -1, .row_slice = -1, .column_slice = -1, .host = &host,
                                       .work = {.batch = 64, .value_bytes = 4, .table_bytes = 4, .row_states = 1, .memory_rate = 1e9,
-                                               .network_rate = 1e9, .link_rate = 1e6, .link_row_s = 1e-6}};
+                                               .network_rate = 1e9, .sums_rate = 1e9, .link_rate = 1e6, .link_row_s = 1e-6}};
     const double touched = 1000 * -expm1(-0.064), row = 8 * 4 + 4;
     for (int cached = 0; cached < 2; cached++) {
         dlrm_table_load *loads;
