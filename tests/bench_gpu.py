@@ -3,11 +3,12 @@
 
   bench_gpu.py TRAINER [--section NAME] [--gpus 1,2] [--only TEXT,TEXT] [--steps N] [--json FILE] [--override KEY=VALUE ...]
 
-Sections (tests/gpu_workloads.py): times, which is what runs where nothing is said; large (more tables than the device has room for);
-placements (strategies, copied tables). Every run has two windows of N steps; the figures are the second's, when the generator has made its
-batches and everything is warm: median and 95th percentile of the step, samples/s, and for each phase its time on rank 0's compute queue
-and what it achieves: products in TFLOP/s, tables and interaction in TB/s, the exchange in GB/s a direction over the time that it is waited
-for. Bytes are
+Sections (tests/gpu_workloads.py): times, host (tables in the host's memory), large (more of them than the device has room for), placements
+(strategies, copied tables); where none is named, the first of these that has what --only asks for.
+
+Every run has two windows of N steps; the figures are the second's, when the generator has made its batches and everything is warm: median
+and 95th percentile of the step, samples/s, and for each phase its time on rank 0's compute queue and what it achieves: products in TFLOP/s,
+tables and interaction in TB/s, the exchange in GB/s a direction over the time that it is waited for. Bytes are
 those that have to move: ids and sorting are not counted, different rows of a batch once. The floor is the larger of arithmetic at
 790 TFLOP/s (bf16; TF32 400, fp32 67) and table bytes, without counting a row once, at 4.3 TB/s, over the number of GPUs.
 
@@ -150,10 +151,19 @@ def measure(args, work, gpus, medians):
     return {"name": work["name"], "gpus": gpus, "ms": ms, "p95": step["step_ms_p95"], "batch": batch, "verdicts": verdicts}
 
 
+def chosen(args):
+    """The workloads of the section that --only asks for."""
+    for section in [args.section] if args.section else SECTIONS:
+        found = [w for w in SECTIONS[section] if any(w["name"].startswith(text) for text in args.only.split(","))]
+        if found:
+            return found
+    return []
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("trainer")
-    p.add_argument("--section", choices=sorted(SECTIONS), default="times")
+    p.add_argument("--section", choices=sorted(SECTIONS))
     p.add_argument("--gpus", default="1")
     p.add_argument("--only", default="", help="workloads whose name begins with one of these texts")
     p.add_argument("--steps", type=int, default=100, help="of a window")
@@ -168,9 +178,8 @@ def main():
     args.trainer = os.path.abspath(args.trainer)
     results, failed, medians = [], 0, {}
     for gpus in [int(x) for x in args.gpus.split(",")]:
-        for work in SECTIONS[args.section]:
-            wanted = any(work["name"].startswith(text) for text in args.only.split(","))
-            if not wanted or gpus not in numbers_of_gpus(work):
+        for work in chosen(args):
+            if gpus not in numbers_of_gpus(work):
                 continue
             try:
                 results.append(measure(args, work, gpus, medians))

@@ -6,7 +6,8 @@
 # Sections: ops (every op against its double reference), kernels (the kernels alone against plain loops), golden (PyTorch's float64
 # results), bits (the same bits over runs and GPUs, at sizes that matter), sanitize (compute-sanitizer over ops and a short training),
 # auc (lower precision against fp32), bench (times of kernels), times (step times), torch (PyTorch's step times, and ratios).
-# And by name alone: large (step times with more tables than the GPU has room for), placements (step times by placement, two GPUs).
+# And by name alone: host (step times with tables in the host's memory), large (with more tables than the GPU has room for), placements
+# (by placement, two GPUs).
 # Without any: all on one GPU; ops golden bits times torch on two, where the single-GPU parts would only repeat.
 # Uses one or two of the GPUs that are there; CUDA_VISIBLE_DEVICES chooses. The build has src/dlrm-train, tests/check_ops,
 # tests/cuda_kernels_test and tests/cuda_kernels_bench; PYTHON has NumPy, and PyTorch for torch.
@@ -21,7 +22,7 @@ shift
 trainer=$(realpath "$build/src/dlrm-train") || exit 2
 python=${PYTHON:-python3}
 all="ops kernels golden bits sanitize auc bench times torch"
-for section; do [[ " $all large placements " == *" $section "* ]] || usage; done
+for section; do [[ " $all host large placements " == *" $section "* ]] || usage; done
 # The driver does not heed CUDA_VISIBLE_DEVICES here.
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
 [ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr , '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l)
@@ -133,6 +134,7 @@ wants bench && alone "times of kernels" "$build/tests/cuda_kernels_bench"
 limit=600
 wants times && alone "step times" "$python" tests/bench_gpu.py "$trainer" --gpus "$gpus" --json "$work/times.json"
 limit=900
+if wants host; then alone "step times with tables in the host's memory" "$python" tests/bench_gpu.py "$trainer" --section host; fi
 if wants large; then alone "step times of a large model" "$python" tests/bench_gpu.py "$trainer" --section large; fi
 if wants placements; then alone "step times by placement" "$python" tests/bench_gpu.py "$trainer" --section placements --gpus "$ranks"; fi
 wants torch && alone "PyTorch's step times" "$python" tests/bench_torch_gpu.py --gpus "$gpus" --ours "$work/times.json"
