@@ -103,7 +103,7 @@ class StoppedEarlyOrLate(fixture.RunTest):
         if fixture.SANITIZED:
             self.skipTest("a preloaded library")
         self.write("config.yaml", fixture.SYNTHETIC)
-        env = dict(os.environ, OMP_NUM_THREADS="1", STOP_AT=at, STOP_RANK=str(rank), STOP_SIGNAL="STOP", **more)  # Open MPI 4 can hang as it ends ranks launch.AT_ONCE
+        env = dict(os.environ, OMP_NUM_THREADS="1", STOP_AT=at, STOP_RANK=str(rank), STOP_SIGNAL="STOP", **more)  # Open MPI 4 can hang as it ends them with launch.AT_ONCE
         start = time.monotonic()
         job = subprocess.Popen(["mpirun", "-n", "3", "env", "LD_PRELOAD=" + self.stop_at, self.trainer, "config.yaml", "train.steps=5"] + list(args),
                                cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
