@@ -82,6 +82,7 @@ static void *watch(void *arg)
     dlrm_exchange *x = arg;
     nccl_exchange *n = x->impl;
     cudaSetDevice(cuda_of(n->be)->device);
+    double awake = dlrm_now();
     pthread_mutex_lock(&n->lock);
     while (!n->stop) {
         struct timespec until;
@@ -90,6 +91,10 @@ static void *watch(void *arg)
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&n->stop_signal, &n->lock, &until);
+        const double slept = dlrm_now() - awake;
+        if (slept > 1 && slept > n->timeout_s / 2) /* this rank stood still itself, maybe the whole job */
+            for (int t = 0; t < TICKETS; t++) n->since[t] = dlrm_now();
+        awake = dlrm_now();
         if (!n->stop) check_health(n, x->comm);
     }
     pthread_mutex_unlock(&n->lock);
@@ -254,19 +259,6 @@ static int alone_reduce_start(dlrm_exchange *x, int range, float *nodes)
     return 0;
 }
 
-static dlrm_status alone_share(dlrm_exchange *x, int64_t bytes, const char *what, void **blocks)
-{
-    (void)x, (void)bytes, (void)what;
-    blocks[0] = NULL;
-    return DLRM_OK;
-}
-
-static int alone_meet_start(dlrm_exchange *x, int64_t bytes)
-{
-    (void)x, (void)bytes;
-    return 0;
-}
-
 static void alone_finish(dlrm_exchange *x, int ticket)
 {
     (void)x, (void)ticket;
@@ -286,8 +278,6 @@ static const dlrm_exchange_ops alone_ops = {
     .name = "none",
     .blocks_start = alone_blocks_start,
     .gather_start = alone_gather_start,
-    .share = alone_share,
-    .meet_start = alone_meet_start,
     .reduce_start = alone_reduce_start,
     .finish = alone_finish,
     .recorded_ran = alone_recorded_ran,

@@ -74,6 +74,10 @@ const void *cuda_constant_of(const cuda_impl *c, cuda_queue *q, const void *host
 /* What is put on the queue `beside` next runs when what is on the compute queue now has run. */
 void cuda_fork(const cuda_impl *c);
 
+/* From here on what is fed goes before the step: of chains of short kernels each would wait until all blocks of the step's kernel at hand
+ * have found a place. Without a cache it gains nothing, and two GPUs lose a little by it. */
+void cuda_feed_first(const dlrm_backend *be);
+
 /* peers.c: memory that the GPUs of all ranks can write into. All but meet and stop are collective. */
 typedef struct cuda_peers cuda_peers;
 /* *out: NULL where the GPUs cannot reach each other; to be closed also after an error. */
@@ -121,9 +125,6 @@ void cuda_upload_aside(const cuda_impl *c, void *to, const void *from_host, size
 /* cache_pools.c: rows on the device of tables in the host's memory. NULL: no cache. */
 typedef struct cuda_cache cuda_cache;
 /* Tables that are `home` get what kernels need of the cache. *out: to be closed also after an error. */
-/* From here on what is fed goes before the step: of chains of short kernels each would wait until all blocks of the step's kernel at hand
- * have found a place. Without a cache it gains nothing, and two GPUs lose a little by it. */
-void cuda_feed_first(const dlrm_backend *be);
 dlrm_status cuda_cache_open(dlrm_backend *be, const dlrm_shard *s, dlrm_cuda_table *tables, cuda_cache **out) DLRM_MUST_USE;
 void cuda_cache_close(dlrm_backend *be, cuda_cache **c);
 /* On the feed queue, after a sort. */

@@ -4,7 +4,7 @@
 #include "cuda_internal.h"
 
 enum { BLOCK = 2 << 20 /* bytes of the driver's blocks: what begins at one of them is an allocation's first byte, as handles need it */,
-       MOST_SHARED = 3 };
+       MOST_SHARED = 2 };
 
 struct cuda_peers {
     dlrm_backend *be;
@@ -83,6 +83,7 @@ dlrm_status cuda_peers_share(cuda_peers *p, int64_t bytes, const char *what, voi
         for (int k = 0; k < comm->ranks; k++) blocks[k] = mapped[k];
     } else {
         unmap_all(comm, mapped);
+        dlrm_comm_barrier(comm); /* memory goes when nobody has it mapped any more */
         cuda_release(p->be, &mapped[comm->rank]);
     }
 done:
@@ -104,12 +105,15 @@ dlrm_status cuda_peers_open(dlrm_backend *be, dlrm_comm *comm, cuda_peers **out)
 {
     void **flags;
     if (!all(comm, dlrm_comm_local_ranks(comm) == comm->ranks)) return DLRM_OK;
-    TRY(dlrm_comm_agree(comm, dlrm_alloc(1, sizeof **out, "exchange", out)));
-    cuda_peers *p = *out;
+    cuda_peers *p;
+    dlrm_status st = dlrm_comm_agree(comm, dlrm_alloc(1, sizeof *p, "exchange", &p));
+    if (st != DLRM_OK) dlrm_free(&p); /* closing is collective */
+    TRY(st);
+    *out = p;
     p->be = be;
     p->comm = comm;
     TRY(dlrm_comm_agree(comm, dlrm_alloc(comm->ranks, sizeof *flags, "exchange", &flags)));
-    dlrm_status st = cuda_peers_share(p, comm->ranks * (int64_t)sizeof **p->flags, "exchange", flags);
+    st = cuda_peers_share(p, comm->ranks * (int64_t)sizeof **p->flags, "exchange", flags);
     const bool reached = st == DLRM_OK && flags[comm->rank];
     if (reached) st = dlrm_comm_agree(comm, open_meeting(p, flags));
     dlrm_free(&flags);
@@ -133,7 +137,7 @@ void cuda_peers_close(cuda_peers **pp)
     cuda_peers *p = *pp;
     if (!p) return;
     for (int i = 0; i < p->n; i++) unmap_all(p->comm, p->blocks[i]);
-    dlrm_comm_barrier(p->comm); /* memory goes when nobody has it mapped any more */
+    dlrm_comm_barrier(p->comm); /* as above */
     for (int i = 0; i < MOST_SHARED; i++) {
         if (p->blocks[i]) cuda_release(p->be, &p->blocks[i][p->comm->rank]);
         dlrm_free(&p->blocks[i]);

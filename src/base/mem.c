@@ -34,6 +34,13 @@ static void give(char *block, size_t total)
         munmap(block, total);
 }
 
+void dlrm_mem_count(int64_t bytes)
+{
+    int64_t now = atomic_fetch_add(&live_bytes, bytes) + bytes, peak = peak_bytes;
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) {
+    }
+}
+
 dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out)
 {
     DLRM_ASSERT(!frozen);
@@ -48,9 +55,7 @@ dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out)
                     (double)bytes / (1 << 30), what, (double)live_bytes / (1 << 30));
     *(int64_t *)block = (int64_t)total;
     live_blocks++;
-    int64_t now = atomic_fetch_add(&live_bytes, (int64_t)total) + (int64_t)total, peak = peak_bytes;
-    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) {
-    }
+    dlrm_mem_count((int64_t)total);
     *(void **)out = block + ALIGN;
     return DLRM_OK;
 }

@@ -21,6 +21,8 @@ dlrm_status dlrm_grow(int64_t n, size_t size, int64_t first, const char *what, v
 /* Frees *(void **)p and clears it; NULL is fine. Only for memory of dlrm_alloc. */
 void dlrm_free(void *p);
 
+/* Counts memory that came from elsewhere; bytes below 0: it is gone. */
+void dlrm_mem_count(int64_t bytes);
 int64_t dlrm_mem_live_bytes(void);
 int64_t dlrm_mem_peak_bytes(void);
 int64_t dlrm_mem_live_blocks(void);

@@ -6,11 +6,8 @@
 #include "base/mem.h"
 #include "comm/shared.h"
 
-enum { MOST_SHARED = 2 };
-
 typedef struct mpi_exchange {
-    int n_shared;
-    dlrm_shared shared[MOST_SHARED];
+    dlrm_shared shared;
     int n_ranges;
     int64_t from[DLRM_MAX_RANGES];
     dlrm_reduce reduce[DLRM_MAX_RANGES];
@@ -31,9 +28,8 @@ static int mpi_gather_start(dlrm_exchange *x, void *blocks, const int64_t *at)
 static dlrm_status mpi_share(dlrm_exchange *x, int64_t bytes, const char *what, void **blocks)
 {
     mpi_exchange *m = x->impl;
-    dlrm_shared *s = &m->shared[m->n_shared++];
+    dlrm_shared *s = &m->shared;
     (void)what;
-    DLRM_ASSERT(m->n_shared <= MOST_SHARED);
     TRY(dlrm_shared_open(x->comm, bytes, s));
     for (int p = 0; p < x->comm->ranks; p++) blocks[p] = s->blocks ? s->blocks[p] : NULL;
     return DLRM_OK;
@@ -68,7 +64,7 @@ static void mpi_recorded_ran(dlrm_exchange *x)
 static void mpi_close(dlrm_exchange *x)
 {
     mpi_exchange *m = x->impl;
-    for (int i = 0; m && i < m->n_shared; i++) dlrm_shared_close(&m->shared[i]);
+    if (m) dlrm_shared_close(&m->shared);
     for (int k = 0; m && k < m->n_ranges; k++) dlrm_reduce_close(&m->reduce[k]);
     dlrm_free(&x->impl);
 }

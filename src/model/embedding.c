@@ -78,25 +78,38 @@ dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm
     return open_join(be, e, max_own);
 }
 
-/* All ranks' memory for vectors that arrive and for gradients that do; false in `direct`: it cannot be shared. */
-static dlrm_status share(dlrm_embedding *e, dlrm_exchange *x, int64_t sent, int64_t received)
+/* Bytes of the gradients that a rank's block begins with; vectors that arrive are behind them. */
+static int64_t gradient_bytes(const dlrm_embedding *e, int rank, int64_t max_batch)
 {
-    const int me = x->comm->rank, bytes = (int)e->value_bytes;
-    TRY(x->ops->share(x, received * bytes, "received vectors", e->all_received));
-    if (!e->all_received[me]) return DLRM_OK;
-    TRY(x->ops->share(x, sent * bytes, "pooled vectors' gradients", e->all_d_pooled));
+    return (max_batch * e->place->width[rank] * (int64_t)e->value_bytes + 255) / 256 * 256;
+}
+
+/* All ranks' memory for vectors that arrive and for gradients that do; false in `direct`: it cannot be shared. */
+static dlrm_status share(dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t received)
+{
+    const int me = e->rank;
+    TRY(x->ops->share(x, gradient_bytes(e, me, max_batch) + received * (int64_t)e->value_bytes, "vectors", e->all_d_pooled));
     if (!e->all_d_pooled[me]) return DLRM_OK;
     e->direct = true;
+    for (int p = 0; p < e->place->ranks; p++) e->all_received[p] = (char *)e->all_d_pooled[p] + gradient_bytes(e, p, max_batch);
     e->received = e->all_received[me];
     e->d_pooled = e->all_d_pooled[me];
     return DLRM_OK;
 }
 
+/* Is it wanted, on all ranks alike? DLRM_DIRECT_EXCHANGE=0 is for comparisons, and to look for a fault. */
+static bool wants_direct(const dlrm_exchange *x)
+{
+    const char *set = getenv("DLRM_DIRECT_EXCHANGE");
+    bool wanted = !set || strcmp(set, "0") != 0;
+    dlrm_comm_bcast(x->comm, &wanted, sizeof wanted, 0);
+    return wanted;
+}
+
 dlrm_status dlrm_embedding_connect(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t max_own, bool scaled)
 {
-    const int64_t sent = max_batch * e->place->width[x->comm->rank], received = max_own * dlrm_placement_received(e->place);
-    const char *set = getenv("DLRM_DIRECT_EXCHANGE"); /* 0: for comparisons, and to look for a fault */
-    if (e->place->ranks > 1 && !scaled && !(set && strcmp(set, "0") == 0)) TRY(share(e, x, sent, received));
+    const int64_t sent = max_batch * e->place->width[e->rank], received = max_own * dlrm_placement_received(e->place);
+    if (e->place->ranks > 1 && !scaled && wants_direct(x)) TRY(share(e, x, max_batch, received));
     if (e->direct) return DLRM_OK;
     TRY(be->ops->alloc(be, sent, e->value_bytes, "pooled vectors", &e->pooled));
     TRY(be->ops->alloc(be, sent, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));
@@ -195,8 +208,9 @@ static void begin_join(dlrm_embedding *e, int stage, int64_t begin, int64_t own)
     for (int v = 0; v < e->join.n_vectors; v++) e->join_vectors[v].whole = whole_bags(e, e->joined_input[v], stage, begin);
 }
 
-void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at, int rank)
+void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at)
 {
+    const int rank = e->rank;
     const int64_t bytes = (int64_t)e->value_bytes, own = sample_at[rank + 1] - sample_at[rank];
     e->sample_at = sample_at;
     for (int p = 0; p < e->place->ranks; p++) {

@@ -53,7 +53,7 @@ const dlrm_table_shard *dlrm_embedding_slice(const dlrm_embedding *e, int slice)
 const char *dlrm_embedding_exchange_name(const dlrm_embedding *e, const dlrm_exchange *x);
 
 /* Lays out the exchange for the batch in a stage. sample_at: [ranks+1] first sample of each rank. */
-void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at, int rank);
+void dlrm_embedding_begin(dlrm_embedding *e, int stage, const int64_t *sample_at);
 void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, int stage);
 /* Tickets of the exchange; with one rank nothing moves. range: of the exchange, for the replicated tables' gradients. */
 int dlrm_embedding_exchange(dlrm_embedding *e, dlrm_exchange *x); /* pooled -> received */

@@ -150,7 +150,7 @@ dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open)
                                       [DLRM_RANGE_REPLICATED] = {0, m->emb.replicated.n_values, m->emb.replicated.n_values}},
                             .deterministic = m->cfg->train.deterministic, .chunks = (int)m->cfg->train.deterministic_chunks,
                             .timeout_s = m->cfg->parallel.timeout_s};
-    TRY(open(&a, &m->exchange));
+    TRY(dlrm_comm_agree(m->comm, open(&a, &m->exchange))); /* what follows is collective */
     return dlrm_embedding_connect(m->be, &m->emb, &m->exchange, m->max_batch, m->max_own, m->scaled);
 }
 

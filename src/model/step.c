@@ -34,7 +34,7 @@ static void begin(dlrm_model *m, int stage)
 {
     m->at = &m->stages[stage];
     m->be->ops->slot_begin(m->be, stage);
-    dlrm_embedding_begin(&m->emb, stage, m->at->sample_at, m->comm->rank);
+    dlrm_embedding_begin(&m->emb, stage, m->at->sample_at);
     m->n_slots = dlrm_embedding_slots(&m->emb, m->slots);
     const void *bottom = m->bottom.n ? m->bottom.y[m->bottom.n - 1] : m->at->dense;
     int width = m->spec->bottom_width, pitch = dlrm_pitch(m->be, width);

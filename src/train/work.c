@@ -69,6 +69,15 @@ static int64_t replicated_bytes(const dlrm_session *s, int rank, int64_t B, int6
     return vectors * exchange_bytes(s) + 4 * (n_values + reduce_floats(sums, rank, s->ranks)) + (gathers ? B : 2 * own) * ids * 2 * 8;
 }
 
+/* Vectors, and their gradients, where they are made and where they are read: the same place on one rank. CPU ranks of one host write them
+ * where they are read; so do GPUs that can. */
+static int64_t vector_elements(const dlrm_session *s, int rank, int64_t B, int64_t own)
+{
+    const int64_t made = B * s->place.width[rank], read = own * dlrm_placement_received(&s->place);
+    if (s->ranks == 1) return 2 * made;
+    return s->device < 0 && dlrm_comm_local_ranks(s->comm) == s->ranks ? made + read : 2 * (made + read);
+}
+
 /* MLP weights and their gradients, activations, vectors and sorted ids: beyond tables and optimizer state. */
 static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *reduce, const dlrm_reduce *sums)
 {
@@ -76,10 +85,9 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
     const int R = s->ranks;
     const int64_t B = s->batch > s->eval_batch ? s->batch : s->eval_batch, own = own_samples(s, B, rank);
     const int64_t nodes = reduce->first_node[rank + 1] - reduce->first_node[rank];
-    int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m), vectors = 2 * B * s->place.width[rank];
+    int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m), vectors = vector_elements(s, rank, B, own);
     if (R > 1) {
         floats += reduce_floats(reduce, rank, R);
-        vectors += 2 * own * dlrm_placement_received(&s->place);
         if (nodes > 1) floats += m->mlp_elements * nodes;
     }
     for (int i = 0; i < s->place.n_parts; i++)

@@ -197,7 +197,7 @@ static void check_reduce(dlrm_comm *c, bool deterministic)
 static void check_shared(dlrm_comm *c)
 {
     dlrm_shared s, tiny;
-    const int64_t mine = 5000 * (c->rank + 1);
+    const int64_t mine = 5000 * (c->rank + 1), before = dlrm_mem_live_bytes();
     CHECK(c, dlrm_shared_open(c, mine, &s) == DLRM_OK && s.blocks, "%s", dlrm_error_message());
     CHECK(c, dlrm_shared_open(c, 0, &tiny) == DLRM_OK && tiny.blocks, "a block of nothing");
     if (!s.blocks || !tiny.blocks) return;
@@ -213,18 +213,19 @@ static void check_shared(dlrm_comm *c)
     for (int p = 0; p < c->ranks; p++) CHECK(c, ((char *)s.blocks[c->rank])[mine - 1 - p] == p + 1, "what rank %d wrote", p);
     dlrm_shared_close(&tiny);
     dlrm_shared_close(&s);
+    CHECK(c, dlrm_mem_live_bytes() == before, "%lld bytes are still counted", (long long)(dlrm_mem_live_bytes() - before));
 }
 
-/* Where one rank cannot, none does. */
-static void check_not_shared(dlrm_comm *c)
+/* Where one rank cannot, for want of files or of their size, none does. */
+static void check_not_shared(dlrm_comm *c, int resource)
 {
     struct rlimit most, none = {0, 0};
     dlrm_shared s;
-    CHECK(c, getrlimit(RLIMIT_NOFILE, &most) == 0, "limit");
+    CHECK(c, getrlimit(resource, &most) == 0, "limit");
     none.rlim_max = most.rlim_max;
-    if (c->rank == c->ranks - 1) CHECK(c, setrlimit(RLIMIT_NOFILE, &none) == 0, "limit");
+    if (c->rank == c->ranks - 1) CHECK(c, setrlimit(resource, &none) == 0, "limit");
     CHECK(c, dlrm_shared_open(c, 100, &s) == DLRM_OK && !s.blocks, "%s", dlrm_error_message());
-    CHECK(c, setrlimit(RLIMIT_NOFILE, &most) == 0, "limit");
+    CHECK(c, setrlimit(resource, &most) == 0, "limit");
 }
 
 int main(int argc, char **argv)
@@ -252,7 +253,8 @@ int main(int argc, char **argv)
     check_reduce(&c, true);
     check_reduce(&c, false);
     check_shared(&c);
-    check_not_shared(&c);
+    check_not_shared(&c, RLIMIT_NOFILE);
+    check_not_shared(&c, RLIMIT_FSIZE);
     CHECK(&c, dlrm_mem_live_blocks() == blocks, "%lld blocks are left", (long long)(dlrm_mem_live_blocks() - blocks));
     int code = verdict(&c);
     dlrm_comm_close(&c);

@@ -25,7 +25,7 @@ optimizer:
   embedding: {name: rowwise_adagrad, learning_rate: 0.05}
 train: {batch_size: 45, steps: 30}
 data: {format: synthetic, synthetic: {alpha: 1.05, batches: 9}}
-eval: {every_steps: 7}
+eval: {every_steps: 7, batch_size: 44, max_samples: 89}
 log: {every_steps: 1}
 """
 PLACEMENTS = {
