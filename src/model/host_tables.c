@@ -1,44 +1,60 @@
 #include "model/host_tables.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/int64.h"
 #include "base/mem.h"
 #include "model/optimizer.h"
+
+typedef struct candidate {
+    int64_t elements;
+    int number; /* of the rank's own slices */
+} candidate;
 
 typedef struct plan {
     const dlrm_model_spec *spec;
     const dlrm_placement *place;
     const dlrm_host_tables_args *args;
     dlrm_host_tables *to;
-    int *order;      /* [n] slices that may move, by falling size */
-    int64_t *listed; /* [n_slices] rows that two batches may list, at most */
+    const int *own;   /* [n_own] the rank's own slices */
+    int n_own;
+    candidate *order; /* [n] those that may move, by falling size */
+    int64_t *ids;     /* [n_tables] of a sample */
+    int64_t *listed;  /* [n_own] rows that two batches may list, at most */
     int n;
 } plan;
+
+static const dlrm_slice *own_slice(const plan *p, int i)
+{
+    return &p->place->slices[p->own[i]];
+}
 
 /* Ids of all inputs, of two batches; as many as there are rows may be met. */
 static void count_listed(plan *p)
 {
-    const dlrm_placement *place = p->place;
-    for (int i = 0; i < place->n_parts; i++) {
-        const dlrm_vector_part *part = &place->parts[i];
-        p->listed[part->slice] += 2 * p->args->max_batch * p->spec->inputs[part->input].hotness;
-    }
-    for (int k = 0; k < place->n_slices; k++) p->listed[k] = dlrm_min64(p->listed[k], place->slices[k].rows);
+    for (int j = 0; j < p->spec->n_inputs; j++) p->ids[p->spec->inputs[j].table] += p->spec->inputs[j].hotness;
+    for (int i = 0; i < p->n_own; i++)
+        p->listed[i] = dlrm_min64(2 * p->args->max_batch * p->ids[own_slice(p, i)->table], own_slice(p, i)->rows);
 }
 
-/* Slices of this rank that gain from moving, in order; all others stay. */
-static void sort_slices(plan *p, int rank)
+static int larger_first(const void *a, const void *b)
 {
-    const dlrm_slice *slices = p->place->slices;
-    for (int k = 0; k < p->place->n_slices; k++) {
-        if (slices[k].owner != rank && slices[k].owner != DLRM_EVERY_RANK) continue;
-        p->to->device_elements += dlrm_slice_elements(&slices[k]);
-        if (slices[k].owner == DLRM_EVERY_RANK || (p->args->cached && p->listed[k] == slices[k].rows)) continue;
-        int at = p->n++;
-        for (; at > 0 && dlrm_slice_elements(&slices[p->order[at - 1]]) < dlrm_slice_elements(&slices[k]); at--) p->order[at] = p->order[at - 1];
-        p->order[at] = k;
+    const candidate *x = a, *y = b;
+    if (x->elements != y->elements) return x->elements < y->elements ? 1 : -1;
+    return x->number - y->number;
+}
+
+/* Own slices that gain from moving, in order; all others stay. */
+static void sort_slices(plan *p)
+{
+    p->to->device_elements = p->place->replicated_elements;
+    for (int i = 0; i < p->n_own; i++) {
+        const int64_t elements = dlrm_slice_elements(own_slice(p, i));
+        p->to->device_elements += elements;
+        if (!p->args->cached || p->listed[i] < own_slice(p, i)->rows) p->order[p->n++] = (candidate){elements, i};
     }
+    if (p->n > 0) qsort(p->order, (size_t)p->n, sizeof *p->order, larger_first);
 }
 
 static dlrm_cache_pool *pool_of(dlrm_host_tables *h, int dim)
@@ -51,16 +67,16 @@ static dlrm_cache_pool *pool_of(dlrm_host_tables *h, int dim)
     return &h->pools[at];
 }
 
-static void move(plan *p, int k)
+static void move(plan *p, int i)
 {
-    const dlrm_slice *s = &p->place->slices[k];
+    const dlrm_slice *s = own_slice(p, i);
     dlrm_host_tables *h = p->to;
-    h->home[k] = true;
+    h->home[i] = true;
     h->device_elements -= dlrm_slice_elements(s);
     h->home_elements += dlrm_slice_elements(s);
     if (!p->args->cached) return;
-    pool_of(h, s->columns)->rows += p->listed[k];
-    h->cache_elements += p->listed[k] * s->columns;
+    pool_of(h, s->columns)->rows += p->listed[i];
+    h->cache_elements += p->listed[i] * s->columns;
 }
 
 /* What is left of the budget, to each pool by what it lacks of all its rows. */
@@ -72,8 +88,8 @@ static void grow_pools(plan *p)
     const double share = rest < lacking ? (double)rest / (double)lacking : 1;
     for (int i = 0; i < h->n_pools; i++) {
         int64_t rows = 0;
-        for (int k = 0; k < p->place->n_slices; k++)
-            if (h->home[k] && p->place->slices[k].columns == h->pools[i].dim) rows += p->place->slices[k].rows;
+        for (int k = 0; k < p->n_own; k++)
+            if (h->home[k] && own_slice(p, k)->columns == h->pools[i].dim) rows += own_slice(p, k)->rows;
         const int64_t more = dlrm_min64((int64_t)(share * (double)(rows - h->pools[i].rows)), rows - h->pools[i].rows);
         h->pools[i].rows += more;
         h->cache_elements += more * h->pools[i].dim;
@@ -87,8 +103,8 @@ static dlrm_status choose(plan *p)
     char host[100] = "";
     if (h->device_elements <= budget) return DLRM_OK;
     for (int i = 0; i < p->n && h->device_elements > stays; i++) {
-        if (room < 0 || h->home_elements + dlrm_slice_elements(&p->place->slices[p->order[i]]) <= room)
-            move(p, p->order[i]);
+        if (room < 0 || h->home_elements + p->order[i].elements <= room)
+            move(p, p->order[i].number);
         else
             snprintf(host, sizeof host, " (the host has room for %lld of all)", (long long)room);
     }
@@ -112,18 +128,20 @@ dlrm_host_tables_args dlrm_host_tables_args_of(const dlrm_config *cfg, int64_t m
 dlrm_status dlrm_host_tables_plan(const dlrm_model_spec *spec, const dlrm_placement *place, int rank, const dlrm_host_tables_args *args,
                                   dlrm_host_tables *out)
 {
-    plan p = {.spec = spec, .place = place, .args = args, .to = out};
+    plan p = {.spec = spec, .place = place, .args = args, .to = out, .own = place->owned + place->first_owned[rank], .n_own = place->tables[rank]};
     dlrm_status st;
     *out = (dlrm_host_tables){0};
-    TRY_TO(done, st, dlrm_alloc(place->n_slices, sizeof *p.order, "tables in host memory", &p.order));
-    TRY_TO(done, st, dlrm_alloc(place->n_slices, sizeof *p.listed, "tables in host memory", &p.listed));
-    TRY_TO(done, st, dlrm_alloc(place->n_slices, sizeof *out->home, "tables in host memory", &out->home));
-    TRY_TO(done, st, dlrm_alloc(place->n_slices, sizeof *out->pools, "tables in host memory", &out->pools));
+    TRY_TO(done, st, dlrm_alloc(p.n_own, sizeof *p.order, "tables in host memory", &p.order));
+    TRY_TO(done, st, dlrm_alloc(p.n_own, sizeof *p.listed, "tables in host memory", &p.listed));
+    TRY_TO(done, st, dlrm_alloc(p.n_own, sizeof *out->home, "tables in host memory", &out->home));
+    TRY_TO(done, st, dlrm_alloc(spec->n_tables, sizeof *p.ids, "tables in host memory", &p.ids));
+    TRY_TO(done, st, dlrm_alloc(p.n_own, sizeof *out->pools, "tables in host memory", &out->pools));
     count_listed(&p);
-    sort_slices(&p, rank);
+    sort_slices(&p);
     st = args->budget < 0 ? DLRM_OK : choose(&p);
 done:
     dlrm_free(&p.order);
+    dlrm_free(&p.ids);
     dlrm_free(&p.listed);
     return st;
 }

@@ -16,7 +16,7 @@ typedef struct dlrm_host_tables_args {
 } dlrm_host_tables_args;
 
 typedef struct dlrm_host_tables {
-    bool *home;             /* [n_slices] of the placement; NULL: none is */
+    bool *home;             /* [tables of the rank] in the order of the placement's `owned`; NULL: none is */
     int n_pools;
     dlrm_cache_pool *pools; /* by width, falling */
     int64_t device_elements, cache_elements, home_elements; /* of weights; device: without the cache */

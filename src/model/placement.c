@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/host_tables.h"
@@ -113,11 +114,14 @@ static dlrm_status halving_threshold(const dlrm_model_spec *spec, const dlrm_pla
     n = 0;
     for (int t = 0; t < spec->n_tables; t++)
         if (how_to_cut(args, ranks, &spec->tables[t]) == BY_COLUMNS) sizes[n++] = table_elements(&spec->tables[t]);
+    qsort(sizes, (size_t)n, sizeof *sizes, largest_first);
     for (; n < ranks; n++) {
-        qsort(sizes, (size_t)n, sizeof *sizes, largest_first);
+        const int64_t half = sizes[0] / 2;
+        int at = 1;
         *threshold = sizes[0] - 1;
-        sizes[0] /= 2;
-        sizes[n] = sizes[0];
+        for (; at < n && sizes[at] > half; at++) sizes[at - 1] = sizes[at];
+        memmove(sizes + at + 1, sizes + at, (size_t)(n - at) * sizeof *sizes);
+        sizes[at - 1] = sizes[at] = half;
     }
     dlrm_free(&sizes);
     return DLRM_OK;
@@ -272,8 +276,10 @@ static dlrm_status lay_out_parts(const dlrm_model_spec *spec, const dlrm_placeme
     return DLRM_OK;
 }
 
-static void count(dlrm_placement *p)
+/* Elements, numbers of slices, and which slices are whose. */
+static dlrm_status count(dlrm_placement *p)
 {
+    int n = 0;
     for (int r = 0; r < p->ranks; r++) p->elements[r] = 0;
     for (int k = 0; k < p->n_slices; k++) {
         const dlrm_slice *s = &p->slices[k];
@@ -281,6 +287,16 @@ static void count(dlrm_placement *p)
         *(every ? &p->replicated_elements : &p->elements[s->owner]) += dlrm_slice_elements(s);
         ++*(every ? &p->replicated_tables : &p->tables[s->owner]);
     }
+    TRY(dlrm_alloc(p->n_slices, sizeof *p->owned, "placement", &p->owned));
+    for (int r = 0; r < p->ranks; r++) {
+        p->first_owned[r] = n;
+        n += p->tables[r];
+    }
+    for (int k = 0; k < p->n_slices; k++)
+        if (p->slices[k].owner != DLRM_EVERY_RANK) p->owned[p->first_owned[p->slices[k].owner]++] = k;
+    for (int r = p->ranks; r > 0; r--) p->first_owned[r] = p->first_owned[r - 1]; /* where each ended, the next one began */
+    p->first_owned[0] = 0;
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_placement_deal(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks,
@@ -289,6 +305,7 @@ dlrm_status dlrm_placement_deal(const dlrm_model_spec *spec, const dlrm_placemen
     *p = (dlrm_placement){.ranks = ranks};
     TRY(dlrm_alloc(spec->n_tables + 1, sizeof *p->first_slice, "placement", &p->first_slice));
     TRY(dlrm_alloc(spec->n_inputs + 1, sizeof *p->first_part, "placement", &p->first_part));
+    TRY(dlrm_alloc(ranks + 1, sizeof *p->first_owned, "placement", &p->first_owned));
     TRY(dlrm_alloc(ranks, sizeof *p->width, "placement", &p->width));
     TRY(dlrm_alloc(ranks, sizeof *p->elements, "placement", &p->elements));
     TRY(dlrm_alloc(ranks, sizeof *p->tables, "placement", &p->tables));
@@ -297,7 +314,7 @@ dlrm_status dlrm_placement_deal(const dlrm_model_spec *spec, const dlrm_placemen
     TRY(cut(spec, args, p));
     TRY(deal_out(spec, args, loads, p));
     merge(spec, p);
-    count(p);
+    TRY(count(p));
     return lay_out_parts(spec, args, p);
 }
 
@@ -321,6 +338,8 @@ void dlrm_placement_clear(dlrm_placement *p)
     dlrm_free(&p->slices);
     dlrm_free(&p->parts);
     dlrm_free(&p->first_slice);
+    dlrm_free(&p->owned);
+    dlrm_free(&p->first_owned);
     dlrm_free(&p->first_part);
     dlrm_free(&p->width);
     dlrm_free(&p->elements);

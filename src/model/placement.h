@@ -33,6 +33,7 @@ typedef struct dlrm_placement {
     dlrm_vector_part *parts; /* by input, then slice */
     int n_vectors;          /* of all parts */
     int *first_slice;       /* [n_tables+1] */
+    int *owned, *first_owned; /* slices by owner, rank r's from first_owned[r] on, rising; [ranks+1]. Not those on every rank */
     int *first_part;        /* [n_inputs+1] */
     int64_t *width;         /* [ranks]: row width of the pooled matrix of a rank's own slices */
     int64_t *elements;      /* [ranks]: table elements that it owns */

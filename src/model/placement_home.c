@@ -33,15 +33,6 @@ static double ids_of(const dlrm_placement_work *w, const dlrm_table_load *loads,
     return (double)w->batch * loads[s->table].ids / (double)s->row_step;
 }
 
-/* Ids of all slices of this width in the host's memory, which share a pool. */
-static double ids_of_width(const dlrm_placement_work *w, const dlrm_table_load *loads, const dlrm_placement *p, const bool *home, int columns)
-{
-    double n = 0;
-    for (int k = 0; k < p->n_slices; k++)
-        if (home[k] && p->slices[k].columns == columns) n += ids_of(w, loads, &p->slices[k]);
-    return n;
-}
-
 static double pool_rows(const dlrm_host_tables *h, int columns)
 {
     for (int i = 0; i < h->n_pools; i++)
@@ -54,30 +45,48 @@ static double link_seconds(const dlrm_placement_work *w, double row_bytes)
     return row_bytes / w->link_rate + w->link_row_s;
 }
 
-/* Rows that come and go, each way at once. A pool is taken to be the slices' by their ids, and to have the most frequent rows. */
-static double cached_seconds(const dlrm_placement_work *w, const dlrm_table_load *loads, const dlrm_placement *p, const dlrm_host_tables *h,
-                             const dlrm_slice *s, double row_bytes)
+/* A rank's own slices, of which some lie in the host's memory. */
+typedef struct owned {
+    const dlrm_placement_args *args;
+    const dlrm_table_load *loads;
+    const dlrm_slice *slices;
+    const int *own; /* [n] of them */
+    int n;
+    dlrm_host_tables host;
+} owned;
+
+/* Ids of all slices of this width in the host's memory, which share a pool. */
+static double ids_of_width(const owned *o, int columns)
 {
-    const double n = ids_of(w, loads, s), touched = loads[s->table].touched / (double)s->row_step;
-    const double room = n > 0 ? pool_rows(h, s->columns) * n / ids_of_width(w, loads, p, h->home, s->columns) : 0;
+    double n = 0;
+    for (int i = 0; i < o->n; i++)
+        if (o->host.home[i] && o->slices[o->own[i]].columns == columns) n += ids_of(&o->args->work, o->loads, &o->slices[o->own[i]]);
+    return n;
+}
+
+/* Rows that come and go, each way at once. A pool is taken to be the slices' by their ids, and to have the most frequent rows. */
+static double cached_seconds(const owned *o, const dlrm_slice *s, double row_bytes)
+{
+    const dlrm_placement_work *w = &o->args->work;
+    const double n = ids_of(w, o->loads, s), touched = o->loads[s->table].touched / (double)s->row_step;
+    const double room = n > 0 ? pool_rows(&o->host, s->columns) * n / ids_of_width(o, s->columns) : 0;
     const double misses = n * (1 - dlrm_power_law_share((double)s->rows, w->alpha, room));
     return fmin(misses, touched) * link_seconds(w, row_bytes);
 }
 
-static double home_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, const dlrm_placement *p, const dlrm_host_tables *h,
-                           const dlrm_slice *s)
+static double home_seconds(const owned *o, const dlrm_slice *s)
 {
-    const dlrm_placement_work *w = &args->work;
+    const dlrm_placement_work *w = &o->args->work;
     const double weights = (double)s->columns * w->table_bytes, row_bytes = weights + 4.0 * (s->columns * w->states + w->row_states);
-    if (args->host->cached) return cached_seconds(w, loads, p, h, s, row_bytes);
-    return loads[s->table].touched / (double)s->row_step * (link_seconds(w, weights) + link_seconds(w, row_bytes)); /* repeated ones are cached */
+    if (o->args->host->cached) return cached_seconds(o, s, row_bytes);
+    return o->loads[s->table].touched / (double)s->row_step * (link_seconds(w, weights) + link_seconds(w, row_bytes)); /* repeated ones are cached */
 }
 
 dlrm_status dlrm_placement_home(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads,
                                 const dlrm_placement *p, int rank, double *seconds, int64_t *bytes)
 {
-    dlrm_host_tables h;
-    dlrm_status st = dlrm_host_tables_plan(spec, p, rank, args->host, &h);
+    owned o = {.args = args, .loads = loads, .slices = p->slices, .own = p->owned + p->first_owned[rank], .n = p->tables[rank]};
+    dlrm_status st = dlrm_host_tables_plan(spec, p, rank, args->host, &o.host);
     *seconds = 0;
     *bytes = 0;
     if (st == DLRM_E_INPUT) { /* told, with the key's name, by who opens the tables, if nothing better is found */
@@ -85,14 +94,13 @@ dlrm_status dlrm_placement_home(const dlrm_model_spec *spec, const dlrm_placemen
         *bytes = INT64_MAX / 4;
         st = DLRM_OK;
     } else if (st == DLRM_OK) {
-        for (int k = 0; k < p->n_slices; k++) {
-            dlrm_slice held = p->slices[k];
-            if (held.owner != rank) continue;
-            if (h.home[k]) *seconds += home_seconds(args, loads, p, &h, &held);
-            if (!h.home[k]) held.rows = 0; /* a vocabulary lies there in any case */
+        for (int i = 0; i < o.n; i++) {
+            dlrm_slice held = p->slices[o.own[i]];
+            if (o.host.home[i]) *seconds += home_seconds(&o, &held);
+            if (!o.host.home[i]) held.rows = 0; /* a vocabulary lies there in any case */
             *bytes += dlrm_slice_bytes(spec, &args->work, &held, false);
         }
     }
-    dlrm_host_tables_clear(&h);
+    dlrm_host_tables_clear(&o.host);
     return st;
 }

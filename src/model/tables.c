@@ -23,10 +23,11 @@ static dlrm_status open_slice(dlrm_backend *be, dlrm_tables *t, int k, const dlr
     const dlrm_table *whole = &t->spec->tables[s->table];
     dlrm_table_shard *to = &t->shard.tables[t->shard.n_tables];
     char what[400];
-    t->slice[t->shard.n_tables++] = k;
+    const int number = t->shard.n_tables++;
+    t->slice[number] = k;
     *to = (dlrm_table_shard){.rows = s->rows, .dim = s->columns, .stream = table_stream(whole),
                              .first_element = s->first_row * whole->dim + s->first_column, .row_elements = s->row_step * whole->dim,
-                             .home = t->host.home && t->host.home[k]};
+                             .home = t->host.home && t->host.home[number]};
     dlrm_status (*alloc)(dlrm_backend *, int64_t, size_t, const char *, void *) = to->home ? be->ops->alloc_host : be->ops->alloc;
     snprintf(what, sizeof what, "table %s (%lld rows x %d)", whole->name, (long long)to->rows, to->dim);
     TRY(alloc(be, to->rows * to->dim, dlrm_dtype_bytes(t->shard.dtype), what, &to->weight));

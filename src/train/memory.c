@@ -72,12 +72,13 @@ dlrm_host_tables_args dlrm_memory_host_tables(const dlrm_session *s)
 dlrm_status dlrm_memory_home(const dlrm_session *s, int rank, int64_t *home, int64_t *cache)
 {
     const dlrm_host_tables_args a = dlrm_memory_host_tables(s);
+    const int *own = s->place.owned + s->place.first_owned[rank];
     dlrm_host_tables plan;
     /* a budget that is too small is told of by who opens the tables, with the key's name */
     dlrm_status st = dlrm_host_tables_plan(&s->spec, &s->place, rank, &a, &plan);
     *home = *cache = 0;
-    for (int k = 0; st == DLRM_OK && k < s->place.n_slices; k++)
-        if (plan.home[k]) *home += slice_bytes(s, &s->place.slices[k]);
+    for (int i = 0; st == DLRM_OK && i < s->place.tables[rank]; i++)
+        if (plan.home[i]) *home += slice_bytes(s, &s->place.slices[own[i]]);
     for (int i = 0; st == DLRM_OK && i < plan.n_pools; i++)
         *cache += slice_bytes(s, &(dlrm_slice){.rows = plan.pools[i].rows, .columns = plan.pools[i].dim});
     dlrm_host_tables_clear(&plan);

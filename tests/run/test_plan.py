@@ -78,6 +78,9 @@ class Plan(fixture.RunTest):
             self.assertGreater(step[0], 0)
         self.assertEqual(self.file_bytes("config.yaml"), before)
         self.assertRaises(OSError, self.file_bytes, "out")
+        self.write("config.yaml", CONFIG.replace("count: 3,", "count: 97,"))  # what is tried has up to 100 slices a rank
+        budget = ["device=cuda", "parallel.strategy=auto", "parallel.device_embedding_elements=20000"]
+        self.assertEqual(len(self.gpu_memory(self.plan(4096, *budget).stdout)), 4096)
 
     def test_gpus(self):
         """By any build: precisions and devices of another one, too."""

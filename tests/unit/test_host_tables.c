@@ -142,13 +142,12 @@ static void test_ranks(void **state)
         dlrm_host_tables h;
         int64_t own = 0, stays = 80;
         assert_taken(plan(3, rank, 3500, true, &place, &h));
-        for (int k = 0; k < place.n_slices; k++) {
-            const int64_t n = place.slices[k].rows * place.slices[k].columns;
-            if (place.slices[k].owner == rank) own += n;
-            if (h.home[k]) {
-                assert_int_equal(place.slices[k].owner, rank);
-                own -= n;
-            }
+        for (int k = 0; k < place.n_slices; k++)
+            if (place.slices[k].owner == rank) own += dlrm_slice_elements(&place.slices[k]);
+        for (int i = 0; i < place.tables[rank]; i++) {
+            const dlrm_slice *s = &place.slices[place.owned[place.first_owned[rank] + i]];
+            assert_int_equal(s->owner, rank);
+            if (h.home[i]) own -= dlrm_slice_elements(s);
         }
         stays += own;
         assert_int_equal(h.device_elements, stays);

@@ -81,6 +81,11 @@ static void check_sound(const shapes *m, const dlrm_placement *p)
         assert_int_equal(width[r], p->width[r]);
         assert_int_equal(tables[r], p->tables[r]);
         assert_int_equal(inputs[r], p->inputs[r]);
+        assert_int_equal(p->first_owned[r + 1] - p->first_owned[r], tables[r]);
+        for (int i = p->first_owned[r]; i < p->first_owned[r + 1]; i++) {
+            assert_int_equal(p->slices[p->owned[i]].owner, r);
+            assert_true(i == p->first_owned[r] || p->owned[i] > p->owned[i - 1]);
+        }
     }
     assert_int_equal(vectors, p->n_vectors);
     assert_int_equal(replicated, p->replicated_elements);

@@ -128,8 +128,8 @@ static int64_t home_bytes(const opened *o, const dlrm_placement *p, int rank)
     dlrm_host_tables h;
     int64_t bytes = 0;
     assert_taken(dlrm_host_tables_plan(&o->spec, p, rank, &o->host, &h));
-    for (int k = 0; k < p->n_slices; k++)
-        if (h.home && h.home[k]) bytes += 8 * p->slices[k].rows * p->slices[k].columns;
+    for (int i = 0; i < p->tables[rank]; i++)
+        if (h.home[i]) bytes += 8 * dlrm_slice_elements(&p->slices[p->owned[p->first_owned[rank] + i]]);
     dlrm_host_tables_clear(&h);
     return bytes;
 }
