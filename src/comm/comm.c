@@ -30,7 +30,7 @@ typedef struct blocks {
 struct dlrm_comm_impl {
     MPI_Comm comm, host; /* all ranks; those on this host */
     MPI_Win host_memory;
-    atomic_bool *spoken; /* in memory that the host's ranks share: has one of them said why the job ends? */
+    _Atomic(atomic_bool *) spoken; /* in memory that the host's ranks share: has one of them said why the job ends? */
     MPI_Request *requests; /* [2 * ranks], twice */
     blocks background; /* the one in flight */
     int in_flight;     /* its messages */
@@ -48,7 +48,7 @@ struct dlrm_comm_impl {
     const char *timeout_name;
     _Atomic(const char *) running; /* the collective, or NULL */
     _Atomic double since;
-    int rank;
+    _Atomic int rank;
 };
 
 static void check(int code, const char *call)
@@ -79,7 +79,8 @@ void dlrm_comm_last_words(dlrm_comm *c, const char *why)
     enum { LAUNCHER_ENDS_OTHERS_S = 10 };
     char text[600];
     snprintf(text, sizeof text, "dlrm-train: rank %d: %s", c->impl->rank, why);
-    if (!c->impl->spoken || !atomic_exchange(c->impl->spoken, true)) dlrm_error_line(text);
+    atomic_bool *spoken = c->impl->spoken; /* NULL: before MPI's start is over, and in its end */
+    if (!spoken || !atomic_exchange(spoken, true)) dlrm_error_line(text);
     else sleep(LAUNCHER_ENDS_OTHERS_S);
 }
 
