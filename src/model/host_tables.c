@@ -146,6 +146,13 @@ done:
     return st;
 }
 
+dlrm_status dlrm_host_tables_fail(const dlrm_config *cfg)
+{
+    char why[400];
+    snprintf(why, sizeof why, "%s", dlrm_error_message());
+    return dlrm_config_fail(cfg, "parallel.device_embedding_elements", "%s", why);
+}
+
 void dlrm_host_tables_clear(dlrm_host_tables *h)
 {
     dlrm_free(&h->home);

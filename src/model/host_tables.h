@@ -30,7 +30,9 @@ static inline int64_t dlrm_host_tables_stay(const dlrm_host_tables_args *args)
 
 /* host_bytes: room for tables in the host's memory, or -1. */
 dlrm_host_tables_args dlrm_host_tables_args_of(const dlrm_config *cfg, int64_t max_batch, int64_t host_bytes);
-/* DLRM_E_INPUT, without the key's name: a budget too small, with the least that would do. */
+/* DLRM_E_INPUT, without the key's name: a budget too small, with the least that would do, which *out has, too. */
 dlrm_status dlrm_host_tables_plan(const dlrm_model_spec *spec, const dlrm_placement *place, int rank, const dlrm_host_tables_args *args,
                                   dlrm_host_tables *out) DLRM_MUST_USE;
+/* What the plan before was refused with, now with the key's name and place. */
+dlrm_status dlrm_host_tables_fail(const dlrm_config *cfg) DLRM_MUST_USE;
 void dlrm_host_tables_clear(dlrm_host_tables *h);

@@ -129,10 +129,7 @@ static dlrm_status plan_host(const dlrm_backend *be, dlrm_tables *t, int owner, 
     dlrm_status st = dlrm_host_tables_plan(t->spec, t->place, owner, &a, &t->host);
     t->shard.n_pools = t->host.n_pools;
     t->shard.pools = t->host.pools;
-    if (st != DLRM_E_INPUT) return st;
-    char why[400];
-    snprintf(why, sizeof why, "%s", dlrm_error_message());
-    return dlrm_config_fail(cfg, "parallel.device_embedding_elements", "%s", why);
+    return st == DLRM_E_INPUT ? dlrm_host_tables_fail(cfg) : st;
 }
 
 dlrm_status dlrm_tables_open(dlrm_backend *be, const dlrm_model_spec *spec, const dlrm_placement *place, int owner,

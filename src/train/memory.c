@@ -85,6 +85,24 @@ dlrm_status dlrm_memory_home(const dlrm_session *s, int rank, int64_t *home, int
     return st == DLRM_E_INPUT ? DLRM_OK : st;
 }
 
+dlrm_status dlrm_memory_check_budget(const dlrm_session *s)
+{
+    const dlrm_host_tables_args a = dlrm_memory_host_tables(s);
+    int64_t most = 0;
+    dlrm_status st = DLRM_OK;
+    for (int rank = 0; rank < s->ranks && a.budget >= 0; rank++) {
+        dlrm_host_tables plan;
+        const dlrm_status one = dlrm_host_tables_plan(&s->spec, &s->place, rank, &a, &plan);
+        const int64_t need = plan.device_elements + plan.cache_elements;
+        dlrm_host_tables_clear(&plan);
+        if (one == DLRM_OK || need <= most) continue;
+        if (one != DLRM_E_INPUT) return one;
+        most = need;
+        st = dlrm_host_tables_fail(&s->cfg);
+    }
+    return st;
+}
+
 static dlrm_status check_device(const dlrm_session *s, const dlrm_work *mine)
 {
     int64_t have, total, home, cache;

@@ -116,7 +116,7 @@ static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose 
     const dlrm_config *cfg = &s->cfg;
     const dlrm_optimizer_config *opt = &cfg->optimizer.embedding;
     const dlrm_dtype exchange = dlrm_config_exchange_dtype(cfg);
-    const dlrm_host_tables_args host = dlrm_memory_host_tables(s);
+    dlrm_host_tables_args host = dlrm_memory_host_tables(s);
     dlrm_placement_args a = {.strategy = cfg->parallel.strategy, .data_parallel = cfg->parallel.data_parallel_threshold,
                              .row_slice = cfg->parallel.row_slice_threshold, .column_slice = cfg->parallel.column_slice_threshold,
                              .unpooled = cfg->train.deterministic, .exact_rows = exchange != DLRM_FP32 && exchange != cfg->train.embedding_dtype,
@@ -134,6 +134,7 @@ static dlrm_status make_placement(dlrm_session *s, int64_t memory, dlrm_purpose 
         if (s->comm->rank == 0) dlrm_warn("%s", dlrm_error_message());
         dlrm_placement_clear(&s->place);
         a.memory = 0;
+        s->host_room = host.host_room = -1;
         st = dlrm_placement_make(&s->spec, &a, s->ranks, &s->place);
     }
     return st;
@@ -171,6 +172,7 @@ static dlrm_status open_placed(dlrm_session *s, int64_t memory, dlrm_purpose pur
 {
     const dlrm_config *cfg = &s->cfg;
     TRY(make_placement(s, memory, purpose));
+    if (purpose == DLRM_TO_CHECK) TRY(dlrm_memory_check_budget(s));
     const int J = s->spec.n_inputs, R = s->ranks;
     TRY(dlrm_alloc((int64_t)R * J, sizeof *s->wanted_by, "inputs held", &s->wanted_by));
     TRY(dlrm_alloc(J, sizeof *s->own_only, "inputs held", &s->own_only));

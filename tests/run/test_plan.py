@@ -97,6 +97,21 @@ class Plan(fixture.RunTest):
         self.assertLessEqual(gpu, 2 * 4 * (60000 * 16 + 40000) / 2 ** 20 + 0.1)  # the MLPs' state besides
         self.assertGreater(self.predicted(self.plan(1, *small).stdout)[1][1], self.predicted(self.plan(1, "device=cuda").stdout)[1][1])
 
+    def test_budget_too_small(self):
+        """Refused in a run's words, by the rank that needs most; with as much as they name there is a plan."""
+        message = (r"\Acommand line: parallel\.device_embedding_elements: is %d elements a rank; the tables that have to stay on the device, and a "
+                   r"cache of the rows that two batches may list, take (\d+)\n\Z")
+        for ranks in (1, 2):
+            for strategy in ("auto", "memory_balanced"):
+                args = ["device=cuda", "parallel.strategy=" + strategy]
+                with self.subTest(ranks=ranks, strategy=strategy):
+                    done = self.plan(ranks, *args, "parallel.device_embedding_elements=1000", status=1)
+                    need = int(re.match(message % 1000, done.stderr).group(1))
+                    self.assertEqual(done.stdout, "")
+                    if strategy == "auto":
+                        continue  # which places tables anew
+                    self.assertLess(self.predicted(self.plan(ranks, *args, "parallel.device_embedding_elements=%d" % need).stdout)[1][0], 1000)
+
     def test_cluster(self):
         """A file says how fast and how large the ranks' machines are."""
         self.write("slow.yaml", "device: cuda\nnetwork_gb_s: 10\n")
