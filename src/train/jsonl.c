@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,33 @@ static void end_line(const char *path, int fd)
     if (in >= 0) close(in);
 }
 
+/* The number of the open descriptor that the path is a name of; -1: it is another path. */
+static int descriptor_of(const char *path)
+{
+    static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+    if (strcmp(path, "/dev/stdout") == 0) return STDOUT_FILENO;
+    if (strcmp(path, "/dev/stderr") == 0) return STDERR_FILENO;
+    for (int k = 0; k < 2; k++) {
+        const size_t n = strlen(folders[k]);
+        char *end;
+        if (strncmp(path, folders[k], n) != 0 || path[n] < '0' || path[n] > '9') continue;
+        const long fd = strtol(path + n, &end, 10);
+        if (*end == 0 && fd <= INT_MAX) return (int)fd;
+    }
+    return -1;
+}
+
+/* A file that is open under this descriptor goes on where it is, behind what others wrote through it: opened by its name it would have
+ * a place of its own, and begin anew. Pipes and devices have no place, so theirs is opened, whose writes can be given up. */
+static dlrm_status share(const dlrm_config *cfg, int fd, dlrm_jsonl *out)
+{
+    if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
+        return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", which is open to be read; expected one to be written", out->path);
+    out->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (out->fd < 0) return dlrm_config_fail(cfg, "log.jsonl", "cannot write to \"%s\": %s", out->path, strerror(errno));
+    return DLRM_OK;
+}
+
 dlrm_status dlrm_jsonl_open(const dlrm_config *cfg, bool append, dlrm_jsonl *out)
 {
     const char *path = cfg->log.jsonl;
@@ -45,6 +73,7 @@ dlrm_status dlrm_jsonl_open(const dlrm_config *cfg, bool append, dlrm_jsonl *out
     if (!path) return DLRM_OK;
     const bool there = stat(path, &s) == 0, pipe = there && S_ISFIFO(s.st_mode);
     if (there && S_ISBLK(s.st_mode)) return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a disk; expected a file on one", path);
+    if (there && S_ISREG(s.st_mode) && descriptor_of(path) >= 0) return share(cfg, descriptor_of(path), out);
     out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (append ? O_APPEND : O_TRUNC), 0666);
     if (out->fd < 0 && errno == ENXIO && pipe)
         return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a pipe that nobody reads; expected a file, or a reader first", path);

@@ -3,6 +3,7 @@
 that cannot be written. The job ends as a whole, with one message and the right exit code.
 
   test_faults.py TRAINER STOP_AT.so"""
+import json
 import os
 import re
 import signal
@@ -275,6 +276,30 @@ class Unwritable(fixture.RunTest):
             kinds = [e["event"] for e in events(self.path("copy"))]
             self.assertEqual((kinds[0], kinds[-1]), ("start", "end" if reads == ["cat"] else "start"))
             self.assertEqual("pipe: cannot write (Broken pipe); the log ends here" in done.stderr, reads != ["cat"], done.stderr)
+
+    def test_log_into_what_is_open(self):
+        """A file that stdout, stderr or another descriptor was redirected to has all events, and keeps what else is written there."""
+        self.make_data()
+        for redirection, path in ((">> all", "/dev/stdout"), ("2>> all", "/dev/stderr"), ("3>> all", "/dev/fd/3"), ("3>> all", "/proc/self/fd/3"),
+                                  ("> all", "/dev/stdout")):
+            with self.subTest(path=path, redirection=redirection):
+                self.write("all", "before\n")
+                done = subprocess.run(["bash", "-c", '"$@" ' + redirection, "-", self.trainer, "config.yaml", "log.jsonl=" + path], cwd=self.folder,
+                                      timeout=launch.PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                lines = self.file_bytes("all").decode().splitlines()
+                kinds = [json.loads(line)["event"] for line in lines if line.startswith("{")]
+                self.assertEqual((kinds[0], kinds[-1], "step" in kinds), ("start", "end", True))
+                self.assertEqual(lines[0] == "before", ">>" in redirection)
+                text = "\n".join(line for line in lines if not line.startswith("{")) if path == "/dev/stdout" else done.stdout
+                self.assertRegex(text, r"(?m)^step ")
+                self.assertRegex(text, r"(?m)^peak memory of a rank: ")
+        self.write("open", "as it was\n")
+        done = subprocess.run(["bash", "-c", '"$@" 3< open', "-", self.trainer, "config.yaml", "log.jsonl=/dev/fd/3"], cwd=self.folder,
+                              timeout=launch.PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.assertEqual((done.returncode, done.stderr), (1, 'command line: log.jsonl: found "/dev/fd/3", which is open to be read; expected one to '
+                                                             'be written\n'))
+        self.assertEqual(self.file_bytes("open"), b"as it was\n")
 
     def test_log_onto_a_disk(self):
         self.make_data()
