@@ -66,8 +66,19 @@ static inline cuda_impl *cuda_of(dlrm_backend *be)
 /* Ends the process with a message that names the GPU and what failed. */
 void cuda_must(const cuda_impl *c, cudaError_t code, const char *what);
 __attribute__((noreturn)) void cuda_die(const cuda_impl *c, const char *what, const char *why);
+
+/* memory.c */
 dlrm_status cuda_alloc(dlrm_backend *be, int64_t count, size_t size, const char *what, void *out) DLRM_MUST_USE;
 void cuda_release(dlrm_backend *be, void *p);
+dlrm_status cuda_alloc_host(dlrm_backend *be, int64_t count, size_t size, const char *what, void *out) DLRM_MUST_USE;
+void cuda_release_host(dlrm_backend *be, void *p);
+void cuda_upload(dlrm_backend *be, void *to, const void *from_host, size_t bytes);
+void cuda_download(dlrm_backend *be, void *to_host, const void *from, size_t bytes);
+dlrm_status cuda_pin(dlrm_backend *be, void *p, size_t bytes) DLRM_MUST_USE;
+void cuda_unpin(dlrm_backend *be, void *p);
+/* Room for constants of at most so many bytes, on a queue whose stream is there; closing ends the stream, too. */
+dlrm_status cuda_queue_open(dlrm_backend *be, cuda_queue *q, size_t capacity) DLRM_MUST_USE;
+void cuda_queue_close(dlrm_backend *be, cuda_queue *q);
 /* Device copy of `bytes` bytes, valid for what is enqueued on this queue next. */
 const void *cuda_constant_of(const cuda_impl *c, cuda_queue *q, const void *host, size_t bytes);
 
