@@ -1,5 +1,5 @@
 /* Training steps as CUDA graphs. The first steps of a slot run op by op, which also loads all kernels and makes all plans;
- * the second one in a row with the same B is captured, on the compute queue and what forks off it (NCCL's stream), and
+ * the second one in a row with the same B is captured, on the compute queue and what forks off it (the queue beside), and
  * from then on such steps are one launch. A step with another B, as an epoch's short last batch has, runs op by op.
  *
  * What differs between steps is in device memory, stored there before the launch: rates and the step's number in

@@ -3,7 +3,6 @@
 #include "backend/backend.h"
 #include "comm/exchange.h"
 #include "config/config.h"
-#include "model/placement.h"
 
 /* Collective. From `device` of the config: *device = -1 for CPU, else the GPU of this rank. auto: GPUs if this build has
  * CUDA and every host has a GPU for each of its ranks. Refuses what the device cannot do. */
