@@ -8,7 +8,7 @@
 
 /* Rows move at the speed of the link, which a few multiprocessors keep busy; on all they would hold up the step's products, whose blocks
  * need a multiprocessor to themselves. */
-enum { CACHE_THREADS = 256, SCAN_THREADS = 1024, MOVE_THREADS = 1024, MOVE_BLOCKS = 8, WRITE_BACK_BLOCKS = 132 };
+enum { CACHE_THREADS = 256, SCAN_THREADS = 1024, MOVE_THREADS = 1024, MOVE_BLOCKS = 16, WRITE_BACK_BLOCKS = 132 };
 
 /* *n += 1 for each lane that wants; what it was, counting those before. The whole warp calls. */
 __device__ static inline int32_t take_places(int32_t *n, bool want, int lane)
@@ -135,10 +135,7 @@ __global__ void __launch_bounds__(CACHE_THREADS) order_kernel(const dlrm_cuda_sh
         const int64_t place = p.missing[0][i];
         const int32_t victim = p.victims[0][i];
         p.missing[1][atomicAdd(&p.buckets[cache_bucket(s, s.tables, place)], 1)] = place;
-        const int64_t held = p.place[victim];
-        const int32_t at = atomicAdd(&p.buckets[DLRM_CUDA_BUCKETS + cache_bucket(s, s.tables, held)], 1);
-        p.victims[1][at] = victim;
-        p.held[at] = held;
+        p.victims[1][atomicAdd(&p.buckets[DLRM_CUDA_BUCKETS + cache_bucket(s, s.tables, p.place[victim])], 1)] = victim;
     }
 }
 
@@ -148,7 +145,7 @@ __global__ void __launch_bounds__(MOVE_THREADS)
 {
     const int64_t step = gridDim.x * (int64_t)(MOVE_THREADS / lanes);
     for (int64_t i = (blockIdx.x * (int64_t)MOVE_THREADS + threadIdx.x) / lanes; i < p.counts->missing; i += step)
-        cache_give(p, s.tables, p.victims[1][i], p.held[i], p.missing[1][i], element, number, threadIdx.x % lanes, lanes);
+        cache_give(p, s.tables, p.victims[1][i], p.missing[1][i], element, number, threadIdx.x % lanes, lanes);
 }
 
 __global__ void __launch_bounds__(MOVE_THREADS) write_back_kernel(const dlrm_cuda_shard s, const dlrm_cuda_pool p, int element, int lanes)
@@ -161,18 +158,10 @@ __global__ void __launch_bounds__(MOVE_THREADS) write_back_kernel(const dlrm_cud
     }
 }
 
-static int lanes_of(const dlrm_cuda_pool &p, int element)
-{
-    int lanes = cache_lanes((int64_t)p.dim * element);
-    for (int k = 0; k < 2; k++)
-        if (cache_lanes(p.state_width[k] * 4) > lanes) lanes = cache_lanes(p.state_width[k] * 4);
-    return lanes;
-}
-
 /* The rows of `missing` in the pool. n: pairs of the batch. */
 static cudaError_t bring_in(const dlrm_cuda_shard *s, int64_t n, const dlrm_cuda_pool &p, int32_t number, cudaStream_t stream)
 {
-    const int element = (int)dlrm_dtype_bytes(s->dtype), lanes = lanes_of(p, element);
+    const int element = (int)dlrm_dtype_bytes(s->dtype), lanes = cache_lanes((int64_t)p.dim * element);
     const unsigned scan_blocks = blocks_for(p.slots, CACHE_THREADS, 1024), order_blocks = blocks_for(n, CACHE_THREADS, 256);
     tally_kernel<<<scan_blocks, CACHE_THREADS, 0, stream>>>(p, number);
     TRY_CUDA(cudaGetLastError());
@@ -213,7 +202,7 @@ cudaError_t dlrm_cuda_cache_fetch(const dlrm_cuda_shard *s, int64_t B, const dlr
 cudaError_t dlrm_cuda_cache_write_back(const dlrm_cuda_shard *s, const dlrm_cuda_pool *pool, cudaStream_t stream)
 {
     if (pool->slots == 0) return cudaSuccess;
-    const int element = (int)dlrm_dtype_bytes(s->dtype), lanes = lanes_of(*pool, element);
+    const int element = (int)dlrm_dtype_bytes(s->dtype), lanes = cache_lanes((int64_t)pool->dim * element);
     const unsigned blocks = blocks_for(pool->slots, MOVE_THREADS / lanes, WRITE_BACK_BLOCKS);
     write_back_kernel<<<blocks, MOVE_THREADS, 0, stream>>>(*s, *pool, element, lanes);
     return cudaGetLastError();

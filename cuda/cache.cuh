@@ -2,7 +2,7 @@
 #pragma once
 #include "cuda/kernels.h"
 
-enum { CACHE_HALVE = 256 /* batches after which how often a slot was listed is halved */, CACHE_MOST = 255 };
+enum { CACHE_HALVE = 128 /* batches after which how often a slot was listed is halved */, CACHE_MOST = 255 };
 
 __host__ __device__ static inline int64_t cache_place(int table, int64_t row)
 {
@@ -88,87 +88,21 @@ __host__ __device__ static inline void cache_move(const dlrm_cuda_pool &p, const
     }
 }
 
-/* How often a row was listed, kept for when it comes back, and what is left of it then; `now` and then are batches. */
-__host__ __device__ static inline uint16_t cache_keep(uint8_t often, int32_t now)
+/* Gives slot `slot` to the row at `place`. `lanes` neighbouring lanes of a warp call; the first does the books. */
+__host__ __device__ static inline void cache_give(const dlrm_cuda_pool &p, const dlrm_cuda_table *tables, int32_t slot, int64_t place,
+                                                  int element, int32_t number, int lane, int lanes)
 {
-    return (uint16_t)(often << 8 | (now / CACHE_HALVE & 255));
-}
-__host__ __device__ static inline int cache_kept(uint16_t kept, int32_t now)
-{
-    const int halvings = (now / CACHE_HALVE - kept) & 255;
-    return halvings < 8 ? kept >> 8 >> halvings : 0;
-}
-
-/* An array of a pool, at a slot: what is there goes to `out` (NULL: nowhere), and what is at `in` comes there. */
-typedef struct cache_part {
-    char *here, *out;
-    const char *in;
-    int64_t bytes;
-} cache_part;
-
-__host__ __device__ static inline int cache_unit(int64_t bytes)
-{
-    return bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2;
-}
-
-/* This lane's share of all parts: read at once where each part has a word for each lane at most, since what comes from the host is long
- * on its way. */
-__host__ __device__ static inline void cache_swap(const cache_part (&parts)[3], int lane, int lanes)
-{
-    int4 old[3], fresh[3];
-    bool at_once = true;
-    for (int k = 0; k < 3; k++) at_once &= cache_unit(parts[k].bytes) >= 4 && parts[k].bytes <= cache_unit(parts[k].bytes) * lanes;
-    for (int k = 0; k < 3 && at_once; k++) {
-        const int unit = cache_unit(parts[k].bytes);
-        if (lane * unit >= parts[k].bytes) continue;
-        if (unit == 16) {
-            old[k] = ((const int4 *)parts[k].here)[lane];
-            fresh[k] = ((const int4 *)parts[k].in)[lane];
-        } else {
-            old[k].x = ((const int32_t *)parts[k].here)[lane];
-            fresh[k].x = ((const int32_t *)parts[k].in)[lane];
-        }
-    }
-    for (int k = 0; k < 3; k++) {
-        const cache_part &p = parts[k];
-        if (!at_once) {
-            if (p.out) cache_copy(p.out, p.here, p.bytes, lane, lanes);
-            cache_copy(p.here, p.in, p.bytes, lane, lanes);
-        } else if (lane * cache_unit(p.bytes) < p.bytes) {
-            if (cache_unit(p.bytes) == 16) {
-                if (p.out) ((int4 *)p.out)[lane] = old[k];
-                ((int4 *)p.here)[lane] = fresh[k];
-            } else {
-                if (p.out) ((int32_t *)p.out)[lane] = old[k].x;
-                ((int32_t *)p.here)[lane] = fresh[k].x;
-            }
-        }
-    }
-}
-
-/* Gives slot `slot`, which holds the row at `before` (-1: none), to the row at `place`. `lanes` neighbouring lanes of a warp call; the first
- * does the books. */
-__host__ __device__ static inline void cache_give(const dlrm_cuda_pool &p, const dlrm_cuda_table *tables, int32_t slot, int64_t before,
-                                                  int64_t place, int element, int32_t number, int lane, int lanes)
-{
-    const dlrm_cuda_table *to = &tables[place_table(place)], *from = before < 0 ? NULL : &tables[place_table(before)];
-    const int64_t bytes = (int64_t)p.dim * element;
-    cache_part parts[3] = {{(char *)p.weight + slot * bytes, from ? (char *)from->home + place_row(before) * bytes : NULL,
-                            (const char *)to->home + place_row(place) * bytes, bytes}};
-    for (int k = 0; k < 2; k++) {
-        const int64_t width = p.state_width[k];
-        parts[1 + k] = {(char *)(p.state[k] + slot * width), from ? (char *)(from->home_state[k] + place_row(before) * width) : NULL,
-                        (const char *)(to->home_state[k] + place_row(place) * width), width * 4};
-    }
-    cache_swap(parts, lane, lanes);
+    const int64_t before = p.place[slot];
+    if (before >= 0) cache_move(p, tables[place_table(before)], slot, place_row(before), element, true, lane, lanes);
+    cache_move(p, tables[place_table(place)], slot, place_row(place), element, false, lane, lanes);
+#ifdef __CUDA_ARCH__
+    const unsigned all = lanes == 32 ? ~0u : ((1u << lanes) - 1) << threadIdx.x % 32 / lanes * lanes;
+    __syncwarp(all); /* all have read `before` */
+#endif
     if (lane > 0) return;
-    if (from) {
-        from->slot[place_row(before)] = -1;
-        from->kept[place_row(before)] = cache_keep(p.often[slot], number);
-    }
-    const int often = cache_kept(to->kept[place_row(place)], number) + 1;
-    to->slot[place_row(place)] = slot;
+    if (before >= 0) tables[place_table(before)].slot[place_row(before)] = -1;
+    tables[place_table(place)].slot[place_row(place)] = slot;
     p.place[slot] = place;
     p.batch[slot] = number;
-    p.often[slot] = (uint8_t)(often < CACHE_MOST ? often : CACHE_MOST);
+    p.often[slot] = 1;
 }

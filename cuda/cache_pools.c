@@ -10,7 +10,6 @@ struct cuda_cache {
     int n_pools, n_tables;
     dlrm_cuda_pool *pools, *pools_there; /* [n_pools]: host, device */
     int32_t **slot;                      /* [n_tables] device; NULL: no cache */
-    uint16_t **kept;                     /* as well */
     int32_t number;                      /* of the batch fetched last */
 };
 
@@ -33,7 +32,6 @@ static dlrm_status open_pool(dlrm_backend *be, const dlrm_shard *s, const dlrm_c
         TRY(cuda_alloc(be, most, sizeof *p->missing[k], what, &p->missing[k]));
         TRY(cuda_alloc(be, most, sizeof *p->victims[k], what, &p->victims[k]));
     }
-    TRY(cuda_alloc(be, most, sizeof *p->held, what, &p->held));
     TRY(cuda_alloc(be, 2 * DLRM_CUDA_BUCKETS, sizeof *p->buckets, what, &p->buckets));
     TRY(cuda_alloc(be, 1, sizeof *p->counts, what, &p->counts));
     cuda_must(cuda_of(be), cudaMemset(p->place, 0xFF, (size_t)from->rows * sizeof *p->place), "an empty cache");
@@ -51,7 +49,7 @@ static int64_t most_listed(const dlrm_shard *s, int dim)
 }
 
 /* The table is worked on in the pool of its width; where its rows are now is its home. */
-static dlrm_status cache_table(dlrm_backend *be, cuda_cache *c, const dlrm_table_shard *from, dlrm_cuda_table *t, int32_t **slot, uint16_t **kept)
+static dlrm_status cache_table(dlrm_backend *be, cuda_cache *c, const dlrm_table_shard *from, dlrm_cuda_table *t, int32_t **slot)
 {
     char what[100];
     while (c->pools[t->pool].dim != t->dim) t->pool++;
@@ -59,10 +57,7 @@ static dlrm_status cache_table(dlrm_backend *be, cuda_cache *c, const dlrm_table
     snprintf(what, sizeof what, "where %lld rows are", (long long)t->rows);
     TRY(cuda_alloc(be, t->rows, sizeof **slot, what, slot));
     cuda_must(cuda_of(be), cudaMemset(*slot, 0xFF, (size_t)t->rows * sizeof **slot), "an empty cache");
-    TRY(cuda_alloc(be, t->rows, sizeof **kept, what, kept));
-    cuda_must(cuda_of(be), cudaMemset(*kept, 0, (size_t)t->rows * sizeof **kept), "an empty cache");
     t->slot = *slot;
-    t->kept = *kept;
     t->place = p->place;
     t->weight = p->weight;
     t->home = from->weight;
@@ -83,13 +78,12 @@ dlrm_status cuda_cache_open(dlrm_backend *be, const dlrm_shard *s, dlrm_cuda_tab
     c->number = 1;
     TRY(dlrm_alloc(s->n_pools, sizeof *c->pools, "a cache of rows", &c->pools));
     TRY(dlrm_alloc(s->n_tables, sizeof *c->slot, "a cache of rows", &c->slot));
-    TRY(dlrm_alloc(s->n_tables, sizeof *c->kept, "a cache of rows", &c->kept));
     c->n_pools = s->n_pools;
     c->n_tables = s->n_tables;
     while (states < 2 && s->tables[0].state[states]) states++;
     for (int k = 0; k < s->n_pools; k++) TRY(open_pool(be, s, &s->pools[k], most_listed(s, s->pools[k].dim), states, &c->pools[k]));
     for (int t = 0; t < s->n_tables; t++)
-        if (s->tables[t].home) TRY(cache_table(be, c, &s->tables[t], &tables[t], &c->slot[t], &c->kept[t]));
+        if (s->tables[t].home) TRY(cache_table(be, c, &s->tables[t], &tables[t], &c->slot[t]));
     TRY(cuda_alloc(be, c->n_pools, sizeof *c->pools, "a cache of rows", &c->pools_there));
     cuda_must(cuda_of(be), cudaMemcpy(c->pools_there, c->pools, (size_t)c->n_pools * sizeof *c->pools, cudaMemcpyHostToDevice), "a cache");
     return DLRM_OK;
@@ -110,18 +104,13 @@ void cuda_cache_close(dlrm_backend *be, cuda_cache **cp)
         cuda_release(be, &p->place);
         cuda_release(be, &p->batch);
         cuda_release(be, &p->often);
-        cuda_release(be, &p->held);
         cuda_release(be, &p->buckets);
         cuda_release(be, &p->counts);
     }
-    for (int t = 0; t < c->n_tables; t++) {
-        cuda_release(be, &c->slot[t]);
-        cuda_release(be, &c->kept[t]);
-    }
+    for (int t = 0; t < c->n_tables; t++) cuda_release(be, &c->slot[t]);
     cuda_release(be, &c->pools_there);
     dlrm_free(&c->pools);
     dlrm_free(&c->slot);
-    dlrm_free(&c->kept);
     dlrm_free(cp);
 }
 

@@ -32,7 +32,6 @@ typedef struct dlrm_cuda_table {
     /* Of a table in the host's memory with a cache on the device: */
     int32_t pool;
     int32_t *slot;      /* [rows] in the pool of each row, -1: it is in home; NULL: no cache */
-    uint16_t *kept;     /* [rows] how often it was listed, of a row that was in the pool */
     int64_t *place;     /* the pool's [slots], for kernels that have a slot and need its row */
     void *home;         /* [rows, dim] */
     float *home_state[2];
@@ -193,7 +192,6 @@ typedef struct dlrm_cuda_pool {
     uint8_t *often;      /* [slots] batches that listed it, halved now and then */
     int64_t *missing[2]; /* [most rows that a batch lists] places of those that are not in the pool: as found, and in order */
     int32_t *victims[2]; /* [as many] the slots that they get; the second in the order of what they held */
-    int64_t *held;       /* [as many] places of what those in order hold */
     int32_t *buckets;    /* [2][DLRM_CUDA_BUCKETS]: rows of both in each part of the host's memory */
     dlrm_cuda_pool_counts *counts;
 } dlrm_cuda_pool;

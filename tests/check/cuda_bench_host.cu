@@ -68,10 +68,9 @@ struct host_tables {
     dlrm_cuda_pool pool = {};
     device_values<dlrm_cuda_pool> device_pool;
     device_values<char> weight;
-    device_values<int64_t> place, missing[2], held;
+    device_values<int64_t> place, missing[2];
     device_values<int32_t> batch, victims[2], slot, buckets;
     device_values<uint8_t> often;
-    device_values<uint16_t> kept;
     device_values<dlrm_cuda_pool_counts> counts;
     int32_t number = 1;
 
@@ -86,7 +85,6 @@ struct host_tables {
             s.tables[(size_t)t].weight = cached ? pool.weight : mine;
             s.tables[(size_t)t].home = mine;
             s.tables[(size_t)t].place = pool.place;
-            s.tables[(size_t)t].kept = cached ? kept.p + t * rows : NULL;
             s.tables[(size_t)t].slot = cached ? slot.p + t * rows : NULL;
         }
         s.open(DLRM_FP32, IDS);
@@ -100,9 +98,6 @@ struct host_tables {
         often.make(n);
         for (auto &list : missing) list.make((size_t)IDS * TABLES);
         for (auto &list : victims) list.make((size_t)IDS * TABLES);
-        held.make((size_t)IDS * TABLES);
-        kept.make((size_t)rows * TABLES);
-        MUST(cudaMemset(kept.p, 0, (size_t)rows * TABLES * sizeof(uint16_t)));
         buckets.make(2 * DLRM_CUDA_BUCKETS);
         counts.make(1);
         slot.make((size_t)rows * TABLES);
@@ -121,7 +116,6 @@ struct host_tables {
             pool.missing[k] = missing[k].p;
             pool.victims[k] = victims[k].p;
         }
-        pool.held = held.p;
         pool.buckets = buckets.p;
         pool.counts = counts.p;
         device_pool.make(std::vector<dlrm_cuda_pool>{pool});

@@ -24,16 +24,14 @@ static const int64_t rows[TABLES] = {1000, 300};
 struct cache {
     int dim;
     std::vector<float> weight, state, home[TABLES], home_state[TABLES];
-    std::vector<int64_t> place, missing[2], held;
-    std::vector<uint16_t> kept[TABLES];
-    int lanes; /* of a warp that share a row, here one after the other */
+    std::vector<int64_t> place, missing[2];
     std::vector<int32_t> batch, victims[2], slot[TABLES];
     std::vector<uint8_t> often;
     dlrm_cuda_pool_counts counts = {};
     dlrm_cuda_pool pool = {};
     dlrm_cuda_table tables[TABLES] = {};
 
-    cache(int d, int slots, int state_width, int l) : dim(d), lanes(l)
+    cache(int d, int slots, int state_width) : dim(d)
     {
         weight.assign(slots * d, NAN);
         state.assign(slots * state_width, NAN);
@@ -55,8 +53,6 @@ struct cache {
         pool.counts = &counts;
         for (int t = 0; t < TABLES; t++) {
             slot[t].assign(rows[t], -1);
-            kept[t].assign(rows[t], 0);
-            tables[t].kept = kept[t].data();
             home[t].resize(rows[t] * d);
             home_state[t].resize(rows[t] * state_width);
             for (size_t i = 0; i < home[t].size(); i++) home[t][i] = (float)(i + 7 * t);
@@ -92,9 +88,7 @@ struct cache {
         EXPECT(counts.taken[0] + counts.taken[1] == counts.missing, "%d victims for %d rows", counts.taken[0] + counts.taken[1],
                counts.missing);
         order(counts.missing);
-        for (int32_t i = 0; i < counts.missing; i++)
-            for (int lane = lanes - 1; lane >= 0; lane--)
-                cache_give(pool, tables, victims[1][i], held[i], missing[1][i], 4, number, lane, lanes);
+        for (int32_t i = 0; i < counts.missing; i++) cache_give(pool, tables, victims[1][i], missing[1][i], 4, number, 0, 1);
     }
     /* Both lists by their buckets, which are to be in the order of rows. */
     void order(int n)
@@ -106,8 +100,6 @@ struct cache {
         victims[1] = victims[0];
         std::stable_sort(missing[1].begin(), missing[1].begin() + n, by_bucket);
         std::stable_sort(victims[1].begin(), victims[1].begin() + n, [&](int a, int b) { return by_bucket(place[a], place[b]); });
-        held.clear();
-        for (int i = 0; i < n; i++) held.push_back(place[victims[1][i]]);
         for (int i = 1; i < n; i++) EXPECT(missing[1][i - 1] < missing[1][i], "rows are not in order");
         for (int i = 0; i < n; i++) {
             const int at = cache_bucket(s, tables, missing[1][i]);
@@ -122,9 +114,9 @@ struct cache {
 };
 
 /* skew: of each batch so many in ten are among the first 20 rows. */
-static void run(int dim, int slots, int state_width, int skew, int lanes, double least_found)
+static void run(int dim, int slots, int state_width, int skew, double least_found)
 {
-    cache c(dim, slots, state_width, lanes);
+    cache c(dim, slots, state_width);
     std::vector<float> want[TABLES];
     std::mt19937 random(5);
     std::set<int64_t> listed, before;
@@ -167,29 +159,13 @@ static void run(int dim, int slots, int state_width, int skew, int lanes, double
     printf("width %d, %d slots: %.3f of the rows were in the cache\n", dim, slots, found);
 }
 
-/* What is kept of how often a row was listed: halved for the time that it was away. */
-static void test_kept()
-{
-    const uint16_t kept = cache_keep(200, 5 * CACHE_HALVE + 3);
-    EXPECT(cache_kept(kept, 5 * CACHE_HALVE + 90) == 200, "a count has changed within the same batches");
-    EXPECT(cache_kept(kept, 7 * CACHE_HALVE) == 50, "200 halved twice is %d", cache_kept(kept, 7 * CACHE_HALVE));
-    EXPECT(cache_kept(kept, 30 * CACHE_HALVE) == 0, "an old count is %d", cache_kept(kept, 30 * CACHE_HALVE));
-    EXPECT(cache_kept(cache_keep(9, 255 * CACHE_HALVE), 257 * CACHE_HALVE) == 2, "9 halved twice across 256 is %d",
-           cache_kept(cache_keep(9, 255 * CACHE_HALVE), 257 * CACHE_HALVE));
-    EXPECT(cache_kept(0, 1000) == 0, "a row that was never there has a count");
-}
-
 int main()
 {
-    run(4, 2 * LISTED, 4, 0, 1, 0);       /* just enough room */
-    run(5, 2 * LISTED + 1, 1, 5, 8, 0.4); /* odd rows, one value of state each; half of the rows are frequent */
-    run(1, 400, 0, 8, 1, 0.75);
-    run(8, 1300, 8, 10, 2, 0.95); /* room for all */
-    run(8, 200, 8, 5, 4, 0.4);    /* words of 16 bytes, for fewer lanes than there are */
-    run(12, 200, 12, 5, 2, 0.4);  /* and for more */
-    run(3, 200, 5, 5, 2, 0.4);    /* words of 4 bytes, for more */
-    test_kept();
-    cache none(4, 3, 0, 1);
+    run(4, 2 * LISTED, 4, 0, 0);      /* just enough room */
+    run(5, 2 * LISTED + 1, 1, 5, 0.4); /* odd rows, one value of state each; half of the rows are frequent */
+    run(1, 400, 0, 8, 0.75);
+    run(8, 1300, 8, 10, 0.95); /* room for all */
+    cache none(4, 3, 0);
     none.counts.missing = 4;
     none.counts.slots[0] = 3;
     EXPECT(!cache_choose(&none.counts), "four rows found room in three slots");
