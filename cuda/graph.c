@@ -30,6 +30,7 @@ typedef struct slot_graphs {
     int64_t before; /* B of its last step that ran op by op; 0: none did */
     step_graph plain, timed;
     cudaEvent_t lap[STEP_LAPS]; /* of `timed` */
+    cudaEvent_t end;            /* of its last run; what is in a graph counts as recorded by the run before until it has run */
 } slot_graphs;
 
 struct cuda_steps {
@@ -53,8 +54,10 @@ dlrm_status cuda_steps_open(dlrm_backend *be)
     s->enabled = !set || strcmp(set, "0") != 0;
     TRY(cuda_alloc(be, DLRM_MAX_NODES, sizeof *s->loss, "a step's loss", &s->loss));
     cudaError_t code = cudaEventCreateWithFlags(&s->ahead, cudaEventDisableTiming);
-    for (int k = 0; k < DLRM_STAGES; k++)
+    for (int k = 0; k < DLRM_STAGES && code == cudaSuccess; k++) {
+        code = cudaEventCreateWithFlags(&s->slots[k].end, cudaEventDisableTiming);
         for (int i = 0; i < STEP_LAPS && code == cudaSuccess; i++) code = cudaEventCreate(&s->slots[k].lap[i]);
+    }
     return code == cudaSuccess ? DLRM_OK : FAIL(DLRM_E_RUNTIME, "GPU %d: %s", c->device, cudaGetErrorString(code));
 }
 
@@ -85,9 +88,11 @@ void cuda_steps_close(dlrm_backend *be)
     cuda_release(be, &s->loss);
     cuda_steps_forget(c);
     if (s->ahead) cudaEventDestroy(s->ahead);
-    for (int k = 0; k < DLRM_STAGES; k++)
+    for (int k = 0; k < DLRM_STAGES; k++) {
+        if (s->slots[k].end) cudaEventDestroy(s->slots[k].end);
         for (int i = 0; i < STEP_LAPS; i++)
             if (s->slots[k].lap[i]) cudaEventDestroy(s->slots[k].lap[i]);
+    }
     dlrm_free(&c->steps);
 }
 
@@ -152,7 +157,7 @@ static void read_times(const cuda_impl *c, slot_graphs *slot)
     step_graph *g = &slot->timed;
     if (!g->unread) return;
     g->unread = false;
-    cuda_must(c, cudaEventSynchronize(slot->lap[g->n_laps - 1]), "a step");
+    cuda_must(c, cudaEventSynchronize(slot->end), "a step");
     for (int i = 1; i < g->n_laps; i++) {
         float ms = 0;
         cuda_must(c, cudaEventElapsedTime(&ms, slot->lap[i - 1], slot->lap[i]), "timing");
@@ -224,4 +229,5 @@ void cuda_step_end(dlrm_backend *be)
         cuda_must(c, cudaMemcpyAsync(s->now.loss, s->loss, (size_t)g->loss_nodes * sizeof *s->loss, cudaMemcpyDeviceToDevice, c->compute.stream),
                   "a loss");
     g->unread = g->n_laps > 1;
+    if (g->unread) cuda_must(c, cudaEventRecord(s->slot->end, c->compute.stream), "an event");
 }
