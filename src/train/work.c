@@ -69,13 +69,20 @@ static int64_t replicated_bytes(const dlrm_session *s, int rank, int64_t B, int6
     return vectors * exchange_bytes(s) + 4 * (n_values + reduce_floats(sums, rank, s->ranks)) + (gathers ? B : 2 * own) * ids * 2 * 8;
 }
 
-/* Vectors, and their gradients, where they are made and where they are read: the same place on one rank. CPU ranks of one host write them
- * where they are read; so do GPUs that can. */
+/* CPU ranks of one host write vectors where they are read; so do GPUs that can, which is not known before. A plan for machines like this
+ * one takes it for the host of all. */
+static bool writes_to_others(const dlrm_session *s)
+{
+    const bool planned = s->comm->ranks != s->ranks;
+    return s->device < 0 && (planned ? !s->machine || !s->machine->name : dlrm_comm_local_ranks(s->comm) == s->ranks);
+}
+
+/* Vectors, and their gradients, where they are made and where they are read: the same place on one rank. */
 static int64_t vector_elements(const dlrm_session *s, int rank, int64_t B, int64_t own)
 {
     const int64_t made = B * s->place.width[rank], read = own * dlrm_placement_received(&s->place);
     if (s->ranks == 1) return 2 * made;
-    return s->device < 0 && dlrm_comm_local_ranks(s->comm) == s->ranks ? made + read : 2 * (made + read);
+    return writes_to_others(s) ? made + read : 2 * (made + read);
 }
 
 /* MLP weights and their gradients, activations, vectors and sorted ids: beyond tables and optimizer state. */
