@@ -7,7 +7,8 @@
 # DATA_DIR holds Criteo's Kaggle set (train.txt) or its Terabyte set (day_0 ... day_23), plain or .gz. Without it, rows in
 # the same format are generated, with labels of a planted model. key.path=value goes to dlrm-train and overrides its config:
 # configs/criteo_demo.yaml, criteo_kaggle.yaml or criteo_terabyte.yaml. Everything made lies in criteo_run/, which may be a
-# link to a larger disk. What an earlier run finished is not done again.
+# link to a larger disk. What an earlier run made of the data is not made again, a training that was stopped goes on, and
+# one that had finished is done anew.
 # --rehearsal goes through MLPerf's whole Terabyte recipe (DLRM-DCNv2) on generated days in Terabyte's shape, 1440000 rows
 # (or ROWS, a multiple of 48): 24 day files, conversion, shuffle, multi-hot, training with a schedule, evaluation on the
 # first half of day 23, stop at the target AUC. Its config is configs/criteo_rehearsal.yaml.
@@ -18,7 +19,7 @@ cd "$(dirname "$0")"
 source tests/setup.sh
 
 usage() {
-    sed -n '5s/^# *//p; 7,13s/^# //p' "${BASH_SOURCE[0]}"
+    sed -n '5s/^# *//p; 7,14s/^# //p' "${BASH_SOURCE[0]}"
 }
 bad_arguments() {
     say "run_criteo.sh: $*" >&2
@@ -272,8 +273,11 @@ if [ "$(($(df -Pk "$out" | awk 'NR == 2 { print $4 }') * 1024))" -gt $((2 * stat
 else
     say "Note: the disk has no room for checkpoints (two of $(human "$state_bytes")); a training that is stopped starts anew."
 fi
-[ ! -e "$checkpoints/finished" ] || saving+=(checkpoint.resume=never)
-rm -f "$checkpoints/finished"
+if [ -e "$checkpoints/finished" ]; then
+    build/src/dlrm-train "$config" "${overrides[@]}" --check >/dev/null || exit # what cannot start leaves the finished one as it is
+    saving+=(checkpoint.resume=never)
+    rm -f "$checkpoints/finished"
+fi
 # A session of its own: Ctrl-C then reaches this script alone, which passes it on as SIGUSR1.
 command=(setsid "${launch[@]}" "$config" "log.jsonl=$run_log" "${saving[@]}" "${overrides[@]}")
 # mpirun gives ranks a terminal even where it has none itself.

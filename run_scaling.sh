@@ -6,8 +6,11 @@
 # ("mpirun" with more slots than cores allowed, ranks that wait giving way; under Slurm say MPIRUN="srun --mpi=pmix"), $TRAINER the program
 # (build/src/dlrm-train). docs/scaling.md has the recipe for several nodes.
 set -eu
-usage() { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-config=${1:-}; [ -f "$config" ] || usage
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
+wrong() { echo "run_scaling.sh: $1" >&2; usage >&2; exit 2; }
+config=${1:-}
+case $config in -h | --help) usage; exit 0 ;; esac
+[ -f "$config" ] || wrong "${config:+$config: no such file; }expected a config first"
 shift
 ranks= weak=0 overrides=()
 while [ $# -gt 0 ]; do
@@ -15,11 +18,11 @@ while [ $# -gt 0 ]; do
     --ranks) ranks=${2:-}; shift ;;
     --weak) weak=1 ;;
     *=*) overrides+=("$1") ;;
-    *) usage ;;
+    *) wrong "unknown argument '$1'" ;;
     esac
     shift
 done
-[ -n "$ranks" ] || usage
+[ -n "$ranks" ] || wrong "--ranks is missing"
 here=$(cd "$(dirname "$0")" && pwd)
 trainer=${TRAINER:-$here/build/src/dlrm-train}
 out=${OUT:-scaling}
@@ -34,8 +37,8 @@ mkdir -p "$out"
 batch=
 for o in ${overrides[@]+"${overrides[@]}"}; do case $o in train.batch_size=*) batch=${o#*=} ;; esac; done
 if [ "$weak" = 1 ] && [ -z "$batch" ]; then
-    batch=$(sed -n 's/^ *batch_size: *\([0-9]*\).*/\1/p' "$config" | head -n 1)
-    [ -n "$batch" ] || { echo "run_scaling.sh: $config has no batch_size on a line of its own; give train.batch_size=N" >&2; exit 2; }
+    batch=$("$trainer" "$config" ${overrides[@]+"${overrides[@]}"} --plan 1 | sed -n 's/^training .* rows, batch \([0-9]*\),.*/\1/p')
+    [ -n "$batch" ] || { echo "run_scaling.sh: $config: cannot tell its train.batch_size; give train.batch_size=N" >&2; exit 2; }
 fi
 # A signal ends the run at hand, which saves a checkpoint where it has a checkpoint.path, and the sweep.
 child=

@@ -18,6 +18,10 @@ suites=() setup_only=no
 for arg; do
     case $arg in
     --setup) setup_only=yes ;;
+    -h | --help)
+        sed -n 's/^#   //p' tests/run.sh
+        exit 0
+        ;;
     unit | check | mpi | run | golden | fuzz | gpu | rules) suites+=("$arg") ;;
     *)
         say "run.sh: unknown argument '$arg'. Usage:" >&2

@@ -99,7 +99,7 @@ setup() {
 # Cores that this process may use: affinity and the container's quota.
 cores() {
     local n quota period
-    n=$(nproc)
+    n=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # which would go by them
     if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [ "$quota" != max ]; then
         quota=$(((quota + period - 1) / period))
         [ "$quota" -ge "$n" ] || n=$quota

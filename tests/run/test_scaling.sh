@@ -15,6 +15,10 @@ grep -q "^strong scaling" strong.txt || fail "no headline: $(cat strong.txt)"
 cut -d, -f1,2 scaling/scaling.csv | tail -n 2 | tr '\n' ' ' | grep -q "^1,1024 2,1024 $" || fail "batches of strong scaling: $(cat scaling/scaling.csv)"
 run --ranks 2 --weak train.batch_size=64 >weak.txt 2>err.txt || { cat err.txt; fail "the weak sweep ends with an error"; }
 grep -q "^2,128," scaling/scaling.csv || fail "weak scaling does not multiply the batch: $(cat scaling/scaling.csv)"
+# Whatever else of the config has a batch_size.
+{ echo "eval:"; echo "  batch_size: 512"; sed '/^eval:/,/^[^ ]/{/^eval:/d;/^ /d}' "$config"; } >first.yaml
+config=$folder/first.yaml run --ranks 2 --weak >weak.txt 2>err.txt || { cat err.txt; fail "the weak sweep of the config's batch ends with an error"; }
+grep -q "^2,2048," scaling/scaling.csv || fail "weak scaling takes another batch than train.batch_size: $(cat scaling/scaling.csv)"
 if run --ranks two >out.txt 2>&1; then fail "--ranks two is accepted"; fi
 grep -q 'found "two"' out.txt || fail "the message does not name what was found: $(cat out.txt)"
 if run --ranks 1 train.batch_size=none >out.txt 2>&1; then fail "a failing run goes unnoticed"; fi
