@@ -97,19 +97,25 @@ static dlrm_status share(dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch,
     return DLRM_OK;
 }
 
-/* Is it wanted, on all ranks alike? DLRM_DIRECT_EXCHANGE=0 is for comparisons, and to look for a fault. */
-static bool wants_direct(const dlrm_exchange *x)
+/* Is it wanted? By rank 0's DLRM_DIRECT_EXCHANGE, which is for comparisons, and to look for a fault. */
+static dlrm_status wants_direct(const dlrm_exchange *x, bool *wanted)
 {
     const char *set = getenv("DLRM_DIRECT_EXCHANGE");
-    bool wanted = !set || strcmp(set, "0") != 0;
-    dlrm_comm_bcast(x->comm, &wanted, sizeof wanted, 0);
-    return wanted;
+    dlrm_status st = DLRM_OK;
+    *wanted = !set || strcmp(set, "1") == 0;
+    if (x->comm->rank == 0 && !*wanted && strcmp(set, "0") != 0)
+        st = FAIL(DLRM_E_USAGE, "DLRM_DIRECT_EXCHANGE: found \"%s\", expected 0 (vectors are sent) or 1", set);
+    TRY(dlrm_comm_agree(x->comm, st));
+    dlrm_comm_bcast(x->comm, wanted, sizeof *wanted, 0);
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_embedding_connect(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t max_own, bool scaled)
 {
     const int64_t sent = max_batch * e->place->width[e->rank], received = max_own * dlrm_placement_received(e->place);
-    if (e->place->ranks > 1 && !scaled && wants_direct(x)) TRY(share(e, x, max_batch, received));
+    bool wanted = false;
+    if (e->place->ranks > 1) TRY(wants_direct(x, &wanted));
+    if (wanted && !scaled) TRY(share(e, x, max_batch, received));
     if (e->direct) return DLRM_OK;
     TRY(be->ops->alloc(be, sent, e->value_bytes, "pooled vectors", &e->pooled));
     TRY(be->ops->alloc(be, sent, e->value_bytes, "pooled vectors' gradients", &e->d_pooled));

@@ -61,6 +61,12 @@ class Exchange(fixture.RunTest):
     def test_3(self):
         self.both(3)
 
+    def test_bad_setting(self):
+        self.write("config.yaml", CONFIG)
+        os.environ["DLRM_DIRECT_EXCHANGE"] = "off"
+        self.addCleanup(os.environ.pop, "DLRM_DIRECT_EXCHANGE", None)
+        self.refuse(2, 2, r'DLRM_DIRECT_EXCHANGE: found "off", expected 0 \(vectors are sent\) or 1$', "config.yaml")
+
     def test_one_rank(self):
         self.write("config.yaml", CONFIG)
         self.assertEqual(self.outcome(1, "1")[0], "none")
