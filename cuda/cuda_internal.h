@@ -91,7 +91,7 @@ void cuda_feed_first(const dlrm_backend *be);
 
 /* peers.c: memory that the GPUs of all ranks can write into. All but meet and stop are collective. */
 typedef struct cuda_peers cuda_peers;
-/* *out: NULL where the GPUs cannot reach each other; to be closed also after an error. */
+/* *out: NULL where the GPUs cannot reach each other, or are more than 16; to be closed also after an error. */
 dlrm_status cuda_peers_open(dlrm_backend *be, dlrm_comm *comm, cuda_peers **out) DLRM_MUST_USE;
 /* As dlrm_exchange_ops.share. */
 dlrm_status cuda_peers_share(cuda_peers *p, int64_t bytes, const char *what, void **blocks) DLRM_MUST_USE;

@@ -4,7 +4,8 @@
 #include "cuda_internal.h"
 
 enum { BLOCK = 2 << 20 /* bytes of the driver's blocks: what begins at one of them is an allocation's first byte, as handles need it */,
-       MOST_SHARED = 2 };
+       MOST_SHARED = 2,
+       MOST_RANKS = CONSTANTS / DLRM_SORTED /* recorded steps keep a table of a lookup's bags for each rank */ };
 
 struct cuda_peers {
     dlrm_backend *be;
@@ -104,7 +105,7 @@ static dlrm_status open_meeting(cuda_peers *p, void **flags)
 dlrm_status cuda_peers_open(dlrm_backend *be, dlrm_comm *comm, cuda_peers **out)
 {
     void **flags;
-    if (!all(comm, dlrm_comm_local_ranks(comm) == comm->ranks)) return DLRM_OK;
+    if (!all(comm, dlrm_comm_local_ranks(comm) == comm->ranks && comm->ranks <= MOST_RANKS)) return DLRM_OK;
     cuda_peers *p;
     dlrm_status st = dlrm_comm_agree(comm, dlrm_alloc(1, sizeof *p, "exchange", &p));
     if (st != DLRM_OK) dlrm_free(&p); /* closing is collective */

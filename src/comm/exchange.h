@@ -14,7 +14,8 @@ typedef struct dlrm_exchange_ops {
     /* In place: everyone's block goes to all. Returns a ticket. */
     int (*gather_start)(dlrm_exchange *, void *blocks, const int64_t *at);
     /* Memory that all ranks' ops may write into: blocks[p] is rank p's, of `bytes` bytes that may differ by rank, as seen from here;
-     * zeroed, freed by close. Where the ranks' devices cannot reach each other (with one rank: not to be called) blocks are NULL, on every rank. Once. Collective. */
+     * zeroed, freed by close. Where the ranks' devices cannot reach each other blocks are NULL, on every rank. Once, and with several
+     * ranks. Collective. */
     dlrm_status (*share)(dlrm_exchange *, int64_t bytes, const char *what, void **blocks);
     /* What each rank's ops up to here, those beside the queue included, have written into shared memory is there; `bytes` of it have
      * left this rank. Returns a ticket. */

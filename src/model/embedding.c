@@ -110,7 +110,8 @@ static dlrm_status wants_direct(const dlrm_exchange *x, bool *wanted)
     return DLRM_OK;
 }
 
-dlrm_status dlrm_embedding_connect(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t max_own, bool scaled)
+dlrm_status dlrm_embedding_connect(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t max_own,
+                                   bool scaled)
 {
     const int64_t sent = max_batch * e->place->width[e->rank], received = max_own * dlrm_placement_received(e->place);
     bool wanted = false;
@@ -244,8 +245,10 @@ void dlrm_embedding_lookup(dlrm_backend *be, dlrm_embedding *e, int64_t B, int s
 {
     const int R = e->place->ranks;
     dlrm_lookup_args a = {.shard = &e->own.shard, .B = B, .bags = e->own.bags[stage], .pooled = e->pooled};
-    for (int k = 1; e->direct && k <= R; k++) lookup_for(be, e, (e->rank + k) % R, stage);
-    if (!e->direct) be->ops->lookup(be, &a);
+    if (e->direct)
+        for (int k = 1; k <= R; k++) lookup_for(be, e, (e->rank + k) % R, stage); /* the own samples last */
+    else
+        be->ops->lookup(be, &a);
     dlrm_replicated_lookup(be, &e->replicated, stage);
 }
 

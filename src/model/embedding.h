@@ -40,7 +40,8 @@ dlrm_status dlrm_embedding_open(dlrm_backend *be, const dlrm_comm *c, const dlrm
                                 const dlrm_config *cfg, int64_t max_batch, int64_t max_own, dlrm_embedding *out) DLRM_MUST_USE;
 /* Memory for the vectors. scaled: losses are, so that own samples' gradients are looked at before they are sent: they have to be here.
  * Collective. */
-dlrm_status dlrm_embedding_connect(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t max_own, bool scaled) DLRM_MUST_USE;
+dlrm_status dlrm_embedding_connect(dlrm_backend *be, dlrm_embedding *e, dlrm_exchange *x, int64_t max_batch, int64_t max_own,
+                                   bool scaled) DLRM_MUST_USE;
 void dlrm_embedding_close(dlrm_backend *be, dlrm_embedding *e);
 /* Values of a fresh run. */
 void dlrm_embedding_init(dlrm_backend *be, dlrm_embedding *e, uint64_t seed);

@@ -5,24 +5,10 @@ import subprocess
 
 import fixture
 import launch
+import test_work
 from fixture import events
 
-CONFIG = """\
-model:
-  dense_features: 13
-  embedding_dim: 16
-  bottom_mlp: [64, 16]
-  interaction: dot
-  top_mlp: [64, 1]
-  tables: [{rows: 60000}, {rows: 30000, hotness: 3}, {rows: 9000, hotness: {max: 6}}, {count: 3, rows: 500}]
-optimizer:
-  dense: {name: adagrad, learning_rate: 0.01}
-  embedding: {name: adagrad, learning_rate: 0.01}
-train: {batch_size: 1001, steps: 2}
-data: {format: synthetic, synthetic: {batches: 6}}
-eval: {every_epoch: false}
-log: {every_steps: 0, jsonl: run.jsonl}
-"""
+CONFIG = test_work.SYNTHETIC.replace("{batch_size: 1001}", "{batch_size: 1001, steps: 2}") + "eval: {every_epoch: false}\n"
 
 
 class Plan(fixture.RunTest):

@@ -1,7 +1,5 @@
 /* strategy: auto, on Merlin's synthetic models (configs/synthetic), whose tables and sizes are recomputed here. */
-#include "config_fixture.h"
-
-#include "model/placement_cost.h"
+#include "placement_fixture.h"
 
 static const struct {
     const char *name;
@@ -11,30 +9,6 @@ static const struct {
               {"jumbo", 1022, 3109.5}, {"colossal", 2002, 22327.4}, {"criteo", 26, 1.2}};
 enum { MODELS = sizeof models / sizeof *models };
 static const dlrm_strategy strategies[] = {DLRM_BASIC, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED};
-
-typedef struct opened {
-    dlrm_config cfg;
-    dlrm_model_spec spec;
-    dlrm_placement_args args;
-} opened;
-
-static void open_model(const char *name, opened *o)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/configs/synthetic/%s.yaml", SOURCE_ROOT, name);
-    assert_taken(dlrm_config_load(path, 0, NULL, &o->cfg));
-    assert_taken(dlrm_model_spec_resolve(&o->cfg, NULL, &o->spec));
-    o->args = (dlrm_placement_args){.data_parallel = -1, .row_slice = -1, .column_slice = -1,
-                                    .work = {.batch = o->cfg.train.batch_size, .value_bytes = 2, .table_bytes = 4, .states = 1,
-                                             .alpha = o->cfg.data.synthetic.alpha}};
-    dlrm_placement_rates(true, &o->args.work);
-}
-
-static void close_model(opened *o)
-{
-    dlrm_model_spec_clear(&o->spec);
-    dlrm_config_clear(&o->cfg);
-}
 
 static double slowest(opened *o, dlrm_strategy strategy, int ranks, int64_t *most_elements)
 {

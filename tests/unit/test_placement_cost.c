@@ -1,40 +1,12 @@
 /* The cost model of placements: what memory it counts, tables in the host's memory beside a device, and how near it is to what has been
  * measured (docs/benchmarks.md). */
-#include "config_fixture.h"
+#include "placement_fixture.h"
 
 #include <math.h>
 
 #include "model/host_tables.h"
-#include "model/placement_cost.h"
 
 enum { MOST_RANKS = 8 };
-
-typedef struct opened {
-    dlrm_config cfg;
-    dlrm_model_spec spec;
-    dlrm_placement_args args;
-    dlrm_host_tables_args host;
-} opened;
-
-/* A synthetic model on H200s, in bf16. */
-static void open_model(const char *name, opened *o)
-{
-    char path[400];
-    snprintf(path, sizeof path, "%s/configs/synthetic/%s.yaml", SOURCE_ROOT, name);
-    assert_taken(dlrm_config_load(path, 0, NULL, &o->cfg));
-    assert_taken(dlrm_model_spec_resolve(&o->cfg, NULL, &o->spec));
-    o->args = (dlrm_placement_args){.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
-                                    .work = {.batch = o->cfg.train.batch_size, .value_bytes = 2, .table_bytes = 4, .states = 1,
-                                             .alpha = o->cfg.data.synthetic.alpha}};
-    dlrm_placement_rates(true, &o->args.work);
-    o->host = (dlrm_host_tables_args){.cached = true, .max_batch = o->args.work.batch, .host_room = -1};
-}
-
-static void close_model(opened *o)
-{
-    dlrm_model_spec_clear(&o->spec);
-    dlrm_config_clear(&o->cfg);
-}
 
 static double slowest(const opened *o, dlrm_strategy strategy, int ranks)
 {
@@ -127,7 +99,7 @@ static int64_t home_bytes(const opened *o, const dlrm_placement *p, int rank)
 {
     dlrm_host_tables h;
     int64_t bytes = 0;
-    assert_taken(dlrm_host_tables_plan(&o->spec, p, rank, &o->host, &h));
+    assert_taken(dlrm_host_tables_plan(&o->spec, p, rank, o->args.host, &h));
     for (int i = 0; i < p->tables[rank]; i++)
         if (h.home[i]) bytes += 8 * dlrm_slice_elements(&p->slices[p->owned[p->first_owned[rank] + i]]);
     dlrm_host_tables_clear(&h);
@@ -141,14 +113,15 @@ static void test_host_time(void **state)
     opened o;
     open_model("small", &o);
     double last = slowest(&o, DLRM_MEMORY_BALANCED, 2);
-    o.args.host = &o.host;
-    o.host.budget = o.spec.table_elements;
+    dlrm_host_tables_args host = {.cached = true, .max_batch = o.args.work.batch, .host_room = -1};
+    o.args.host = &host;
+    host.budget = o.spec.table_elements;
     assert_float_equal(slowest(&o, DLRM_MEMORY_BALANCED, 2), last, 1e-12);
     for (int part = 4; part <= 16; part *= 2) { /* of all tables, of a rank of two */
-        o.host.budget = o.spec.table_elements / part;
-        o.host.cached = true;
+        host.budget = o.spec.table_elements / part;
+        host.cached = true;
         const double cached = slowest(&o, DLRM_STRATEGY_AUTO, 2);
-        o.host.cached = false;
+        host.cached = false;
         const double plain = slowest(&o, DLRM_STRATEGY_AUTO, 2);
         if (cached <= last || plain < 1.5 * cached) fail_msg("1/%d on the device: %g s, without a cache %g, more room %g", part, cached, plain, last);
         last = cached;
@@ -195,8 +168,9 @@ static void test_host_memory(void **state)
             opened o;
             dlrm_placement p;
             open_model(names[i], &o);
-            o.args.host = &o.host;
-            o.host.budget = o.spec.table_elements / ranks / 4;
+            dlrm_host_tables_args host = {.cached = true, .max_batch = o.args.work.batch, .host_room = -1};
+            o.args.host = &host;
+            host.budget = o.spec.table_elements / ranks / 4;
             const double mine = slowest(&o, DLRM_STRATEGY_AUTO, ranks);
             for (int s = 0; s < 3; s++) {
                 const double other = slowest(&o, strategies[s], ranks);
@@ -222,8 +196,9 @@ static void test_host_budget_too_small(void **state)
     (void)state;
     opened o;
     open_model("tiny", &o);
-    o.args.host = &o.host;
-    o.host.budget = 10;
+    dlrm_host_tables_args host = {.cached = true, .max_batch = o.args.work.batch, .host_room = -1};
+    o.args.host = &host;
+    host.budget = 10;
     o.args.memory = 1 << 30;
     assert_true(slowest(&o, DLRM_STRATEGY_AUTO, 2) >= DLRM_TOO_SMALL_S);
     close_model(&o);
