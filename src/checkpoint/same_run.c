@@ -1,6 +1,6 @@
 #include "checkpoint/same_run.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const free_keys[] = {"device", "parallel", "eval", "checkpoint", "log", "train.steps", "train.epochs", "data.path",
@@ -91,22 +91,138 @@ static void compare(void *ctx, const char *path, const char *value)
                                      value, c->from, before, path);
 }
 
-/* Lists of tables or inputs; names the first that differs. */
-static dlrm_status compare_lists(const dlrm_config *cfg, const char *from, const char *path, const json_t *stored, json_t *now)
+enum { TEXT_BYTES = 320 };
+
+/* A value of a list's entry as a config has it; in a manifest that was written by hand it can be anything. */
+static void value_text(const json_t *entry, size_t k, char out[TEXT_BYTES])
 {
-    const size_t n = json_array_size(stored), m = json_array_size(now);
-    dlrm_status st = DLRM_OK;
-    for (size_t i = 0; i < (n > m ? n : m) && st == DLRM_OK; i++) {
-        const json_t *a = json_array_get(stored, i), *b = json_array_get(now, i);
-        if (a && b && json_equal(a, b)) continue;
-        char *before = a ? json_dumps(a, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-        char *value = b ? json_dumps(b, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
-        st = dlrm_config_fail(cfg, path, "number %zu is %.300s, but %.300s in %s, and this cannot change", i, value ? value : "missing",
-                              before ? before : "missing", from);
-        free(before);
-        free(value);
+    const json_t *v = json_array_get(entry, k);
+    if (json_is_string(v))
+        snprintf(out, TEXT_BYTES, "%.300s", json_string_value(v));
+    else if (json_is_integer(v))
+        snprintf(out, TEXT_BYTES, "%lld", (long long)json_integer_value(v));
+    else
+        snprintf(out, TEXT_BYTES, "missing");
+}
+
+/* The first of n values that two entries do not share; n: none. */
+static size_t first_difference(const json_t *a, const json_t *b, size_t n)
+{
+    size_t k = 0;
+    for (; k < n; k++) {
+        const json_t *x = json_array_get(a, k), *y = json_array_get(b, k);
+        if (x != y && !json_equal(x, y)) break; /* of an entry that ends here there is none */
     }
+    return k;
+}
+
+static void capacity_text(const json_t *table, char out[TEXT_BYTES])
+{
+    const unsigned long long rows = (unsigned long long)json_integer_value(json_array_get(table, 1));
+    snprintf(out, TEXT_BYTES, "%lld", (long long)(rows - 1)); /* row 0 is no key's */
+}
+
+static bool is_dynamic(const json_t *table)
+{
+    return json_array_size(table) > 3;
+}
+
+/* The first key of two tables that differs, or NULL. */
+static const char *table_difference(const json_t *stored, const json_t *now, char before[TEXT_BYTES], char value[TEXT_BYTES])
+{
+    static const char *const keys[] = {"name", "rows", "dim", "evict", "admission"};
+    enum { N = sizeof keys / sizeof *keys, ROWS = 1 };
+    size_t k = first_difference(stored, now, N);
+    if (k > 0 && is_dynamic(stored) != is_dynamic(now)) k = ROWS;
+    if (k == N) return NULL;
+    value_text(stored, k, before);
+    value_text(now, k, value);
+    if (k != ROWS) return keys[k];
+    if (is_dynamic(stored) && is_dynamic(now)) {
+        capacity_text(stored, before);
+        capacity_text(now, value);
+        return "capacity";
+    }
+    if (is_dynamic(stored)) snprintf(before, TEXT_BYTES, "dynamic");
+    if (is_dynamic(now)) snprintf(value, TEXT_BYTES, "dynamic");
+    return keys[ROWS];
+}
+
+static void hotness_text(const json_t *input, char out[TEXT_BYTES])
+{
+    const long long hotness = (long long)json_integer_value(json_array_get(input, 1));
+    snprintf(out, TEXT_BYTES, json_is_true(json_array_get(input, 2)) ? "{max: %lld}" : "%lld", hotness);
+}
+
+/* The same of two features. */
+static const char *input_difference(const json_t *stored, const json_t *now, char before[TEXT_BYTES], char value[TEXT_BYTES])
+{
+    static const char *const keys[] = {"table", "hotness", "hotness", "combiner"};
+    enum { N = sizeof keys / sizeof *keys, COMBINER = 3 };
+    size_t k = first_difference(stored, now, N);
+    if (k == N) return NULL;
+    if (k == 0) {
+        value_text(stored, k, before);
+        value_text(now, k, value);
+    } else if (k == COMBINER) {
+        snprintf(before, TEXT_BYTES, "%s", dlrm_combiner_text((dlrm_combiner)json_integer_value(json_array_get(stored, k))));
+        snprintf(value, TEXT_BYTES, "%s", dlrm_combiner_text((dlrm_combiner)json_integer_value(json_array_get(now, k))));
+    } else {
+        hotness_text(stored, before);
+        hotness_text(now, value);
+    }
+    return keys[k];
+}
+
+static const char *table_name(const dlrm_model_spec *spec, size_t i)
+{
+    return spec->tables[i].name;
+}
+
+static const char *input_name(const dlrm_model_spec *spec, size_t i)
+{
+    return spec->inputs[i].name;
+}
+
+/* The two lists of the model, which have no short text of their own among the config's keys. */
+typedef struct model_list {
+    const char *member, *key, *what;
+    json_t *(*now)(const dlrm_model_spec *spec);
+    const char *(*name)(const dlrm_model_spec *spec, size_t i);
+    const char *(*difference)(const json_t *stored, const json_t *now, char before[TEXT_BYTES], char value[TEXT_BYTES]);
+} model_list;
+
+static const model_list model_lists[] = {{"tables", "model.tables", "table", tables_json, table_name, table_difference},
+                                         {"inputs", "model.features", "feature", inputs_json, input_name, input_difference}};
+
+/* Names the first entry that differs, its key and both values. */
+static dlrm_status compare_list(const comparison *c, const model_list *list, const json_t *stored, const dlrm_model_spec *spec)
+{
+    char before[TEXT_BYTES], value[TEXT_BYTES];
+    json_t *now = list->now(spec);
+    if (!now) return FAIL(DLRM_E_RUNTIME, "no memory to compare the model with that of %s", c->from);
+    const size_t was = json_array_size(stored), is = json_array_size(now);
+    dlrm_status st = was == is ? DLRM_OK
+                               : dlrm_config_fail(c->cfg, list->key, "has %zu %ss, but %s was made with %zu, and this cannot change", is, list->what,
+                                                  c->from, was);
+    for (size_t i = 0; i < is && st == DLRM_OK; i++) {
+        const char *key = list->difference(json_array_get(stored, i), json_array_get(now, i), before, value);
+        if (key)
+            st = dlrm_config_fail(c->cfg, list->key, "%s of %s number %zu (%.200s) is %s, but %s was made with %s, and this cannot change", key,
+                                  list->what, i, list->name(spec, i), value, c->from, before);
+    }
+    json_decref(now);
     return st;
+}
+
+/* How many training rows there are. Those of synthetic data follow from keys, which are compared as such. */
+static dlrm_status compare_rows(const comparison *c, json_int_t stored, int64_t now)
+{
+    const char *format = json_string_value(json_object_get(c->stored, "data.format"));
+    const bool made_up = c->cfg->data.format == DLRM_SYNTHETIC && format && !strcmp(format, dlrm_format_text(DLRM_SYNTHETIC));
+    if (made_up || stored == now || is_allowed(c->cfg, "data.path")) return DLRM_OK;
+    return dlrm_config_fail(c->cfg, "data.path", "has %lld training rows, but %s was made with %lld; to go on all the same: "
+                            "checkpoint.allow_changed: [data.path]", (long long)now, c->from, (long long)stored);
 }
 
 dlrm_status dlrm_run_check(const json_t *stored, const char *from, const dlrm_config *cfg, const dlrm_model_spec *spec, int64_t train_rows,
@@ -119,15 +235,7 @@ dlrm_status dlrm_run_check(const json_t *stored, const char *from, const dlrm_co
     if (!json_is_object(c.stored)) return FAIL(DLRM_E_INPUT, "%s: the manifest has no config", from);
     dlrm_config_each(cfg, compare, &c);
     TRY(c.status);
-    json_t *tables = tables_json(spec), *inputs = inputs_json(spec);
-    dlrm_status st = tables && inputs ? DLRM_OK : FAIL(DLRM_E_RUNTIME, "no memory to compare the model with that of %s", from);
-    if (st == DLRM_OK) st = compare_lists(cfg, from, "model.tables", json_object_get(stored, "tables"), tables);
-    if (st == DLRM_OK) st = compare_lists(cfg, from, "model.features", json_object_get(stored, "inputs"), inputs);
-    json_decref(tables);
-    json_decref(inputs);
-    const json_int_t rows = json_integer_value(json_object_get(stored, "train_rows"));
-    if (st == DLRM_OK && !weights_only && rows != train_rows && !is_allowed(cfg, "data.path"))
-        st = dlrm_config_fail(cfg, "data.path", "has %lld training rows, but %s was made with %lld; to go on all the same: "
-                              "checkpoint.allow_changed: [data.path]", (long long)train_rows, from, (long long)rows);
-    return st;
+    for (size_t i = 0; i < sizeof model_lists / sizeof *model_lists; i++)
+        TRY(compare_list(&c, &model_lists[i], json_object_get(stored, model_lists[i].member), spec));
+    return weights_only ? DLRM_OK : compare_rows(&c, json_integer_value(json_object_get(stored, "train_rows")), train_rows);
 }

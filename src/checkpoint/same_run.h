@@ -3,7 +3,8 @@
  *   matter   everything else that the result depends on (learning rates, schedule, batch size, seed, data, …): refused
  *            where they differ, unless named in checkpoint.allow_changed
  *   free     device, parallel.*, eval.*, checkpoint.*, log.*, train.steps, train.epochs, data.path: where and how long
- * The data are compared by their number of training rows, under the name data.path. */
+ * Data in files are compared by their number of training rows, under the name data.path; of synthetic data the settings are
+ * compared, which are keys that matter. */
 #pragma once
 #include <jansson.h>
 

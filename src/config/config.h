@@ -178,6 +178,7 @@ bool dlrm_config_help(FILE *out, const char *topic);
 void dlrm_config_markdown(FILE *out);
 /* The names used in YAML, for logs: "dot", "memory_balanced", … */
 const char *dlrm_interaction_text(dlrm_interaction v);
+const char *dlrm_combiner_text(dlrm_combiner v);
 const char *dlrm_strategy_text(dlrm_strategy v);
 const char *dlrm_evict_text(dlrm_evict v);
 const char *dlrm_optimizer_text(dlrm_optimizer_name v);

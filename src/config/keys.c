@@ -384,6 +384,11 @@ const char *dlrm_interaction_text(dlrm_interaction v)
     return name_of(interactions, (int)v);
 }
 
+const char *dlrm_combiner_text(dlrm_combiner v)
+{
+    return name_of(combiners, (int)v);
+}
+
 const char *dlrm_strategy_text(dlrm_strategy v)
 {
     return name_of(strategies, (int)v);

@@ -335,11 +335,11 @@ class Changed(CheckpointTest):
     def test_fixed(self):
         for change, key, was in (("model.bottom_mlp=[6, 4]", "model.bottom_mlp", r"is \[6, 4\].*\[8, 4\], and this cannot change"),
                                  ("optimizer.dense.name=adam", "optimizer.dense.name", "is adam.*with adagrad, and this cannot change"),
-                                 ("model.tables.1.rows=31", "model.tables", r'number 1 is \["tags",31,4\], but \["tags",30,4\] in .*cannot change'),
-                                 ("model.features.1.combiner=sum", None, None)):
-            if key:
-                with self.subTest(key=key):
-                    self.refuse(2, 1, r"%s: %s" % (re.escape(key), was), *self.args, change)
+                                 ("model.tables.1.rows=31", "model.tables", r"rows of table number 1 \(tags\) is 31, but .*with 30, and this cannot change$"),
+                                 ("model.features.1={table: tags, combiner: sum}", "model.features",
+                                  r"combiner of feature number 1 \(tags\) is sum, but .*with mean, and this cannot change$")):
+            with self.subTest(key=key):
+                self.refuse(2, 1, r"%s: %s" % (re.escape(key), was), *self.args, change)
         self.refuse(2, 1, r"checkpoint\.allow_changed: model\.bottom_mlp cannot change", *self.args, "checkpoint.allow_changed=[model.bottom_mlp]")
         self.refuse(2, 1, r'checkpoint\.allow_changed: found "train\.sed", expected a key or a section of keys', *self.args,
                     "checkpoint.allow_changed=[train.sed]")
@@ -359,6 +359,35 @@ class Changed(CheckpointTest):
         self.make_data(train=130)
         self.refuse(2, 1, r"data\.path: has 130 training rows, but ckpt/step_000000005 was made with 120", *self.args)
         self.succeed(2, *self.args, "checkpoint.allow_changed=[data.path]")
+
+    def test_synthetic(self):
+        """Settings of made-up rows matter, each by its own key; a path, which there is none of, has no say."""
+        self.write("config.yaml", fixture.SYNTHETIC)
+        args = ["config.yaml", DETERMINISTIC, "checkpoint.path=made_up"]
+        self.succeed(2, *args, "train.steps=3")
+        changes = {"data.synthetic.alpha": ("0.5", "1.05"), "data.synthetic.batches": ("4", "5"), "data.synthetic.dense": ("uniform", "lognormal"),
+                   "data.synthetic.labels": ("random", "planted"), "train.batch_size": ("24", "48"), "train.seed": ("2", "1")}
+        for key, (value, before) in changes.items():
+            with self.subTest(key=key):
+                change = "%s=%s" % (key, value)
+                self.refuse(1, 1, r"^command line: %s: is %s, but made_up/step_000000003 was made with %s; to go on all the same: "
+                            r"checkpoint\.allow_changed: \[%s\]$" % (key, value, before, key), *args, change)
+                self.refuse(1, 1, r": %s: is %s, but " % (key, value), *args, change, "checkpoint.allow_changed=[data.path]")
+                self.assertIn("resumes    made_up/step_000000003", self.succeed(1, *args, "--check", change, "checkpoint.allow_changed=[%s]" % key).stdout)
+        changed = ["%s=%s" % (key, value) for key, (value, _) in changes.items()]
+        self.succeed(2, *args, *changed, "checkpoint.allow_changed=[data.synthetic, train]")
+        # 144 of what are 4 * 24 rows now have been read: that epoch is over.
+        self.assertEqual([events(self.path("run.jsonl"), "end")[-1][k] for k in ("first_step", "steps")], [3, 0])
+
+    def test_format(self):
+        """From made-up rows to those of files: as many, unless that is allowed, too."""
+        args = ["config.yaml", "checkpoint.path=made_up",
+                "model.features=[user, {table: tags, hotness: 3}, {table: history, hotness: {max: 5}}, {table: user, hotness: 2}]"]
+        self.succeed(2, *args, "data={format: synthetic}", "train.steps=2")
+        self.refuse(1, 1, r"data\.format: is split_binary, but made_up/step_000000002 was made with synthetic; ", *args)
+        self.refuse(1, 1, r"data\.path: has 120 training rows, but made_up/step_000000002 was made with 160; ", *args, "checkpoint.allow_changed=[data.format]")
+        self.succeed(2, *args, "checkpoint.allow_changed=[data.format, data.path]")
+        self.assertEqual([e["step"] for e in events(self.path("run.jsonl"), "step")], list(range(1, 9)))
 
     def test_free(self):
         os.rename(self.path("data"), self.path("elsewhere"))
