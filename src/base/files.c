@@ -20,6 +20,18 @@ const char *dlrm_file_kind(mode_t mode)
     return S_ISREG(mode) ? "file" : S_ISDIR(mode) ? "folder" : S_ISFIFO(mode) ? "pipe" : S_ISSOCK(mode) ? "socket" : "device";
 }
 
+bool dlrm_file_begins_otherwise(const char *path, const void *start, size_t bytes)
+{
+    char found[16];
+    struct stat s;
+    DLRM_ASSERT(bytes <= sizeof found);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) return false; /* there is none, or it cannot be known */
+    const ssize_t n = fstat(fd, &s) == 0 && S_ISREG(s.st_mode) ? pread(fd, found, bytes, 0) : 0;
+    close(fd);
+    return n > 0 && memcmp(found, start, (size_t)n) != 0;
+}
+
 dlrm_status dlrm_file_open_regular(const char *path, int *fd, int64_t *bytes)
 {
     struct stat s;

@@ -1,6 +1,7 @@
 /* Files and folders that must be on the disk when a call returns. Messages start with the path. */
 #pragma once
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -11,6 +12,8 @@
 void dlrm_files_hold_standard(void);
 /* What something of this mode (struct stat) is, for messages: "file", "folder", "pipe", "device", "socket". */
 const char *dlrm_file_kind(mode_t mode);
+/* Does a file lie there that begins in another way, as far as it goes? Neither an empty one nor what is no file. */
+bool dlrm_file_begins_otherwise(const char *path, const void *start, size_t bytes);
 /* Opens a file to be read. Nothing else: a pipe would be waited for. *bytes, unless NULL: its size. DLRM_E_INPUT. */
 dlrm_status dlrm_file_open_regular(const char *path, int *fd, int64_t *bytes) DLRM_MUST_USE;
 /* Writes all of it, however often the system stops short. */

@@ -55,8 +55,8 @@ static void look(void *ctx, const char *path, const char *value)
     s->found |= dlrm_key_is_within(path, s->section);
 }
 
-/* Is a path within one of the folders that checkpoint.path has for checkpoints, be it through a symbolic link? These are resumed
- * from, and removed as checkpoint.keep says. */
+/* Is a path one of the folders that checkpoint.path has for checkpoints, or within it, be it through a symbolic link? These are
+ * resumed from, and removed as checkpoint.keep says. */
 static bool is_among_checkpoints(const char *path, const char *folder)
 {
     char at[PATH_MAX], above[PATH_MAX];
@@ -71,12 +71,23 @@ static bool is_among_checkpoints(const char *path, const char *folder)
     return strncmp(name, "step_", 5) == 0;
 }
 
+/* What a run writes besides its checkpoints. */
+static dlrm_status check_written(const dlrm_config *cfg)
+{
+    const struct {
+        const char *key, *path, *expected;
+    } written[] = {{"checkpoint.export", cfg->checkpoint.export_to, "a folder that is no checkpoint of checkpoint.path"},
+                   {"log.jsonl", cfg->log.jsonl, "a file outside of the checkpoints of checkpoint.path"},
+                   {"log.tensorboard", cfg->log.tensorboard, "a folder outside of the checkpoints of checkpoint.path"}};
+    for (size_t i = 0; i < sizeof written / sizeof *written && cfg->checkpoint.path; i++)
+        if (written[i].path && is_among_checkpoints(written[i].path, cfg->checkpoint.path))
+            return dlrm_config_fail(cfg, written[i].key, "found \"%.200s\", expected %s", written[i].path, written[i].expected);
+    return DLRM_OK;
+}
+
 static dlrm_status check_checkpoint(const dlrm_config *cfg)
 {
-    const char *path = cfg->checkpoint.path, *export_to = cfg->checkpoint.export_to;
-    if (path && export_to && is_among_checkpoints(export_to, path))
-        return dlrm_config_fail(cfg, "checkpoint.export", "found \"%.200s\", expected a folder that is no checkpoint of checkpoint.path",
-                                export_to);
+    TRY(check_written(cfg));
     if (!cfg->checkpoint.path && cfg->checkpoint.every_steps > 0)
         return dlrm_config_fail(cfg, "checkpoint.every_steps", "found %lld, but checkpoint.path is not set: nothing can be saved",
                                 (long long)cfg->checkpoint.every_steps);

@@ -6,12 +6,14 @@
 #include "base/mem.h"
 #include "config/config_internal.h"
 
-enum { PATH_BYTES = 256 };
+enum { PATH_BYTES = 256, LONGEST_TEXT = 3800 /* of a folder: names of files in it come behind, and PATH_MAX is 4096 */ };
 
 static dlrm_status fail_value(const dlrm_key *key, const dlrm_yaml *node, const char *path)
 {
     char found[80], expected[400];
     dlrm_key_expected(key, expected, sizeof expected);
+    if (key->type == DLRM_KEY_TEXT && node->kind == DLRM_YAML_SCALAR && strlen(node->text) > LONGEST_TEXT)
+        return dlrm_yaml_fail(node, "%s: found %zu bytes, expected %s; at most %d bytes", path, strlen(node->text), expected, LONGEST_TEXT);
     return dlrm_yaml_fail(node, "%s: found \"%s\", expected %s", path, dlrm_yaml_describe(node, found, sizeof found),
                           expected);
 }
@@ -103,7 +105,7 @@ static bool read_scalar(const dlrm_key *key, const dlrm_yaml *node, void *out, c
         return dlrm_yaml_bool(node, out);
     case DLRM_KEY_TEXT:
         *(const char **)out = node->text;
-        return node->text[0] != '\0' && strlen(node->text) < 4096; /* PATH_MAX */
+        return node->text[0] != '\0' && strlen(node->text) <= LONGEST_TEXT;
     case DLRM_KEY_NAME:
         for (const dlrm_key_name *v = key->names; v->name; v++) {
             if (strcmp(v->name, node->text) != 0) continue;

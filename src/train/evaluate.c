@@ -93,19 +93,44 @@ dlrm_status dlrm_evaluator_run(dlrm_evaluator *e, dlrm_evaluation *out)
 
 /* --- predict --- */
 
-enum { NPY_HEADER = 128 };
+enum { NPY_HEADER = 128, NPY_MAGIC = 10 };
+#define NPY_SHAPE "{'descr': '<f4', 'fortran_order': False, 'shape': ("
+
+static void make_header(int64_t rows, char out[NPY_HEADER + 1])
+{
+    char shape[80];
+    snprintf(shape, sizeof shape, NPY_SHAPE "%lld,), }", (long long)rows);
+    memcpy(out, "\x93NUMPY\1\0\166\0", NPY_MAGIC); /* version 1.0, 118 bytes follow */
+    snprintf(out + NPY_MAGIC, NPY_HEADER + 1 - NPY_MAGIC, "%-117s\n", shape);
+}
+
+/* Does a file lie there that is neither empty nor begins as predictions do? */
+static bool is_other_file(const char *path)
+{
+    char found[NPY_HEADER + 1] = "", own[NPY_HEADER + 1];
+    long long rows = 0;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false; /* none, or what cannot be written says so */
+    const ssize_t n = pread(fd, found, NPY_HEADER, 0);
+    close(fd);
+    (void)!sscanf(found + NPY_MAGIC, NPY_SHAPE "%lld", &rows);
+    make_header(rows, own);
+    return n > 0 && memcmp(found, own, (size_t)n) != 0;
+}
 
 static dlrm_status create(const char *path, int64_t rows, int *fd)
 {
-    char header[NPY_HEADER + 1], shape[80];
+    char header[NPY_HEADER + 1];
     struct stat s;
-    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode) && !S_ISCHR(s.st_mode))
+    const bool there = stat(path, &s) == 0;
+    if (there && !S_ISREG(s.st_mode) && !S_ISCHR(s.st_mode))
         return FAIL(DLRM_E_INPUT, "--predict: %s: found a %s, expected a file, or a name for a new one", path, dlrm_file_kind(s.st_mode));
+    if (there && S_ISREG(s.st_mode) && is_other_file(path))
+        return FAIL(DLRM_E_INPUT, "--predict: %s: found a file of something else; expected earlier predictions, an empty file, or a name for a new one",
+                    path);
     *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0666);
     if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", path, strerror(errno));
-    snprintf(shape, sizeof shape, "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld,), }", (long long)rows);
-    memcpy(header, "\x93NUMPY\1\0\166\0", 10); /* version 1.0, 118 bytes follow */
-    snprintf(header + 10, sizeof header - 10, "%-117s\n", shape);
+    make_header(rows, header);
     return dlrm_file_write_at(*fd, path, 0, NPY_HEADER, header);
 }
 

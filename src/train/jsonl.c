@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/files.h"
 #include "base/log.h"
 
 enum { READER_MS = 10000 /* a pipe's reader may take as long, before it counts as gone */ };
@@ -68,12 +69,16 @@ static dlrm_status share(const dlrm_config *cfg, int fd, dlrm_jsonl *out)
 dlrm_status dlrm_jsonl_open(const dlrm_config *cfg, bool append, dlrm_jsonl *out)
 {
     const char *path = cfg->log.jsonl;
+    static const char begins[] = "{\"event\":\"";
     struct stat s;
     *out = (dlrm_jsonl){.fd = -1, .path = path};
     if (!path) return DLRM_OK;
     const bool there = stat(path, &s) == 0, pipe = there && S_ISFIFO(s.st_mode);
     if (there && S_ISBLK(s.st_mode)) return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a disk; expected a file on one", path);
     if (there && S_ISREG(s.st_mode) && descriptor_of(path) >= 0) return share(cfg, descriptor_of(path), out);
+    if (dlrm_file_begins_otherwise(path, begins, sizeof begins - 1))
+        return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a file that is no log; expected a log of events, an empty file, or a name for a new one",
+                                path);
     out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (append ? O_APPEND : O_TRUNC), 0666);
     if (out->fd < 0 && errno == ENXIO && pipe)
         return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a pipe that nobody reads; expected a file, or a reader first", path);

@@ -513,8 +513,8 @@ class Leftovers(CheckpointTest):
                     "checkpoint.resume=never")
 
 
-    def test_export_among_checkpoints(self):
-        """A folder of checkpoint.path has no room for an export, under whatever name; nothing is made there."""
+    def test_written_among_checkpoints(self):
+        """A checkpoint in checkpoint.path has no room for an export or a log, under whatever name; nothing is made there."""
         self.make_data()
         self.succeed(2, "config.yaml", "checkpoint.path=ckpt", "train.steps=2")
         before = self.file_bytes("ckpt", "step_000000002", "manifest.json")
@@ -524,9 +524,12 @@ class Leftovers(CheckpointTest):
                              ("link", "data/../link/.step_000000003.part")):
             self.refuse(1, 1, r'checkpoint\.export: found "%s", expected a folder that is no checkpoint of checkpoint\.path$' % re.escape(export),
                         "config.yaml", "checkpoint.path=" + path, "checkpoint.export=" + export)
+            for key, expected in (("log.jsonl", "file"), ("log.tensorboard", "folder")):
+                self.refuse(1, 1, r'%s: found "%s", expected a %s outside of the checkpoints of checkpoint\.path$' % (re.escape(key), re.escape(export), expected),
+                            "config.yaml", "checkpoint.path=" + path, "%s=%s" % (key, export))
         self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", "step_000000002"])
         self.assertEqual(self.file_bytes("ckpt", "step_000000002", "manifest.json"), before)
-        self.succeed(2, "config.yaml", "checkpoint.path=ckpt", "checkpoint.export=link/export")
+        self.succeed(2, "config.yaml", "checkpoint.path=ckpt", "checkpoint.export=link/export", "log.jsonl=ckpt/run.jsonl", "log.tensorboard=ckpt/tb")
 
 
 class Files(CheckpointTest):

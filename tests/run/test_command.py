@@ -206,6 +206,17 @@ class Scores(fixture.RunTest):
         self.succeed(2, "config.yaml", "checkpoint.export=out")
         self.refuse(2, 1, r"^absent/p\.npy: cannot create: No such file or directory$", "config.yaml", "checkpoint.init_from=out",
                     "--predict", "absent/p.npy")
+        np.save(self.path("dense.npy"), np.zeros((70, 3), "<f4"))
+        np.save(self.path("labels.npy"), np.zeros(70, "<i4"))
+        for name in ("config.yaml", "out/model.safetensors", "data/test/label.bin", "dense.npy", "labels.npy"):
+            before = self.file_bytes(name)
+            self.refuse(2, 1, r"^--predict: %s: found a file of something else; expected earlier predictions, an empty file, or a name for a new one$" %
+                        re.escape(name), "config.yaml", "checkpoint.init_from=out", "--predict", name)
+            self.assertEqual(self.file_bytes(name), before)
+        self.write("p.npy", "")
+        for more in ([], ["eval.max_samples=7"], []):
+            self.succeed(2, "config.yaml", "checkpoint.init_from=out", "--predict", "p.npy", *more)
+        self.assertEqual(np.load(self.path("p.npy")).shape, (70,))
         self.refuse(2, 3, r"^dlrm-train: /dev/full: cannot write 128 bytes at byte 0: No space left on device$", "config.yaml", "checkpoint.init_from=out",
                     "--predict", "/dev/full")
 

@@ -255,6 +255,23 @@ class Unwritable(fixture.RunTest):
         self.refused(r"config\.yaml/out.*Not a directory", "checkpoint.export=config.yaml/out")
         self.assertEqual(self.file_bytes("run.jsonl"), before)
 
+    def test_log_over_something_else(self):
+        """A file that is no log is not replaced, nor appended to; an empty one and one that was cut off are."""
+        self.make_data()
+        self.succeed(2, "config.yaml", "checkpoint.path=ckpt", "train.steps=3")
+        files = ["config.yaml", "data/train/label.bin", "data/feature_spec.yaml", "ckpt/step_000000003/../../config.yaml"]
+        self.write("other.jsonl", '{"name":"not of this program"}\n')
+        for name in files + ["other.jsonl"]:
+            for args in ([], ["checkpoint.path=ckpt"], ["checkpoint.path=ckpt", "--eval"]):
+                before = self.file_bytes(name)
+                self.refuse(2, 1, r'^command line: log\.jsonl: found "%s", a file that is no log; expected a log of events, an empty file, or a name '
+                            r"for a new one$" % re.escape(name), "config.yaml", "log.jsonl=" + name, *args)
+                self.assertEqual(self.file_bytes(name), before)
+        for text in ("", '{"ev', '{"event":"start"'):
+            self.write("cut.jsonl", text)
+            self.succeed(1, "config.yaml", "log.jsonl=cut.jsonl")
+            self.assertEqual(events(self.path("cut.jsonl"))[-1]["event"], "end")
+
     def test_log_into_a_pipe(self):
         """Which somebody reads; a reader that leaves ends the log alone."""
         self.make_data()

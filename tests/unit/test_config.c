@@ -21,6 +21,26 @@ static dlrm_status parse_replaced(const char *from, const char *to, dlrm_config 
     return parse_text(text, cfg);
 }
 
+/* Names of files in a folder come behind its path. */
+static void test_long_path(void **state)
+{
+    (void)state;
+    static const char *const keys[] = {"checkpoint.path", "log.tensorboard", "data.path", "log.jsonl"};
+    char text[4000];
+    dlrm_config cfg;
+    for (int k = 0; k < 4; k++) {
+        for (int bytes = 3800; bytes < 3802; bytes++) {
+            const int n = snprintf(text, sizeof text, "%s=", keys[k]);
+            memset(text + n, 'x', (size_t)bytes);
+            text[n + bytes] = 0;
+            const dlrm_status st = parse_with(text, &cfg);
+            assert_int_equal(st, bytes == 3800 ? DLRM_OK : DLRM_E_INPUT);
+            if (st == DLRM_OK) dlrm_config_clear(&cfg);
+        }
+        assert_non_null(strstr(dlrm_error_message(), ": found 3801 bytes, expected a path, or null; at most 3800 bytes"));
+    }
+}
+
 static void test_defaults(void **state)
 {
     (void)state;
@@ -588,6 +608,7 @@ int main(void)
         cmocka_unit_test_teardown(test_values, no_blocks_left),
         cmocka_unit_test_teardown(test_refused_overrides, no_blocks_left),
         cmocka_unit_test_teardown(test_refused_positions, no_blocks_left),
+        cmocka_unit_test_teardown(test_long_path, no_blocks_left),
         cmocka_unit_test_teardown(test_alias_lists_are_bounded, no_blocks_left),
         cmocka_unit_test_teardown(test_config_fail, no_blocks_left),
         cmocka_unit_test_teardown(test_load_file, no_blocks_left),
