@@ -27,8 +27,8 @@ static dlrm_status read_number(const dlrm_yaml *node, const key *k)
 {
     char found[64];
     double value;
-    if (node->kind != DLRM_YAML_SCALAR || !dlrm_yaml_float(node, &value) || value <= 0 || value > 1e9)
-        return dlrm_yaml_fail(node, "%s: found \"%s\", expected a number above 0, up to 1e9", k->name, dlrm_yaml_describe(node, found, sizeof found));
+    if (node->kind != DLRM_YAML_SCALAR || !dlrm_yaml_float(node, &value) || value < 1e-6 || value > 1e9)
+        return dlrm_yaml_fail(node, "%s: found \"%s\", expected a number from 1e-6 to 1e9", k->name, dlrm_yaml_describe(node, found, sizeof found));
     *k->to = value * k->unit;
     return DLRM_OK;
 }

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """--plan N: one process says what N ranks would hold, send and take; and N ranks agree."""
+import os
 import re
 import subprocess
+import threading
+import time
 
 import fixture
 import launch
@@ -21,6 +24,20 @@ class Plan(fixture.RunTest):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, status, done.stderr)
         return done
+
+    def bounded_plan(self, ranks, *args, seconds, mib):
+        """The text, of a process that took at most so long and so much memory (with sanitizers ten times that)."""
+        slower = 10 if fixture.SANITIZED else 1
+        start = time.monotonic()
+        with open(self.path("planned"), "w") as out:
+            process = subprocess.Popen([self.trainer, "config.yaml", "--plan", str(ranks), *args], cwd=self.folder, stdout=out)
+            timer = threading.Timer(slower * seconds, process.kill)
+            timer.start()
+            _, process.returncode, used = os.wait4(process.pid, 0)
+            timer.cancel()
+        self.assertEqual(process.returncode, 0, "after %.0f s" % (time.monotonic() - start))
+        self.assertLess(used.ru_maxrss / 1024, slower * mib)
+        return self.file_bytes("planned").decode()
 
     def predicted(self, out):
         """Of each rank: tables, MLPs, their sums; and the line that adds them up."""
@@ -56,17 +73,17 @@ class Plan(fixture.RunTest):
                     self.assertAlmostEqual(row[0], said["tables_ms"], delta=0.001)
 
     def test_any_number(self):
-        """Far more ranks than this machine could start; nothing is made or left."""
+        """Far more ranks than this machine could start, in seconds and the memory of a small process; nothing is made or left."""
         before = self.file_bytes("config.yaml")
         for ranks in (100, 4096):
-            rows, step = self.predicted(self.plan(ranks, "checkpoint.path=out").stdout)
+            rows, step = self.predicted(self.bounded_plan(ranks, "checkpoint.path=out", seconds=60, mib=200))
             self.assertEqual(len(rows), ranks)
             self.assertGreater(step[0], 0)
         self.assertEqual(self.file_bytes("config.yaml"), before)
         self.assertRaises(OSError, self.file_bytes, "out")
         self.write("config.yaml", CONFIG.replace("count: 3,", "count: 97,"))  # what is tried has up to 100 slices a rank
         budget = ["device=cuda", "parallel.strategy=auto", "parallel.device_embedding_elements=20000"]
-        self.assertEqual(len(self.gpu_memory(self.plan(4096, *budget).stdout)), 4096)
+        self.assertEqual(len(self.gpu_memory(self.bounded_plan(4096, *budget, seconds=60, mib=200))), 4096)
 
     def test_gpus(self):
         """By any build: precisions and devices of another one, too."""
@@ -118,8 +135,9 @@ class Plan(fixture.RunTest):
     def test_bad_profiles(self):
         for text, message in (("network_gb_s: 3\n", "m.yaml:1:1: device: missing, expected cpu or cuda"),
                               ("device: tpu\n", 'm.yaml:1:9: device: found "tpu", expected cpu or cuda'),
-                              ("device: cpu\ntflops: -1\n", 'm.yaml:2:9: tflops: found "-1", expected a number above 0, up to 1e9'),
-                              ("device: cpu\nlink_gb_s: [1]\n", 'm.yaml:2:12: link_gb_s: found "list", expected a number above 0, up to 1e9'),
+                              ("device: cpu\ntflops: -1\n", 'm.yaml:2:9: tflops: found "-1", expected a number from 1e-6 to 1e9'),
+                              ("device: cuda\nmemory_gib: 1e-300\n", 'm.yaml:2:13: memory_gib: found "1e-300", expected a number from 1e-6 to 1e9'),
+                              ("device: cpu\nlink_gb_s: [1]\n", 'm.yaml:2:12: link_gb_s: found "list", expected a number from 1e-6 to 1e9'),
                               ("device: cpu\nmemory: 3\n", "m.yaml:2:1: memory: unknown key; expected device, memory_gib, host_memory_gib, "
                                                            "memory_gb_s, network_gb_s, link_gb_s or tflops"),
                               ("- 1\n", "m.yaml:1:1: expected a map of a rank's device, memory and rates")):
