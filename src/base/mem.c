@@ -1,5 +1,6 @@
 #include "base/mem.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,26 +111,78 @@ int64_t dlrm_mem_peak_resident(void)
     return getrusage(RUSAGE_SELF, &u) == 0 ? (int64_t)u.ru_maxrss * 1024 : 0;
 }
 
-/* The first number after `key` in a small text file; -1 where there is none. */
+/* --- what is left --- */
+
+/* The number behind `key`, which begins a line, in a small text file; -1 where there is none. */
 static int64_t number_in(const char *path, const char *key)
 {
-    char text[4096];
+    char text[16384] = "\n";
     FILE *f = fopen(path, "r");
     if (!f) return -1;
-    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    text[1 + fread(text + 1, 1, sizeof text - 2, f)] = 0;
     fclose(f);
-    const char *at = strstr(text, key);
+    const char *at = text;
+    const size_t n = strlen(key);
+    while (at && strncmp(at + 1, key, n) != 0) at = strchr(at + 1, '\n');
     char *end;
     if (!at) return -1;
-    long long v = strtoll(at + strlen(key), &end, 10);
-    return end == at + strlen(key) ? -1 : v;
+    long long v = strtoll(at + 1 + n, &end, 10);
+    return end == at + 1 + n ? -1 : v;
+}
+
+/* Of the two versions of control groups: where they lie, and the files that say what a group may have, what it has, and which of that are
+ * files' pages that make room. */
+typedef struct group_files {
+    const char *folder, *limit, *used, *cached;
+} group_files;
+static const group_files version_1 = {"/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "};
+static const group_files version_2 = {"", "memory.max", "memory.current", "inactive_file "};
+
+static int64_t number_of(const char *root, const group_files *g, const char *path, int n, const char *file, const char *key)
+{
+    char name[PATH_MAX];
+    return snprintf(name, sizeof name, "%s%s%.*s/%s", root, g->folder, n, path, file) < (int)sizeof name ? number_in(name, key) : -1;
+}
+
+/* What the group at `path` and those above it leave; INT64_MAX: all. In a container the path can be the host's, of which only the root
+ * is there. */
+static int64_t left_of(const char *root, const group_files *g, const char *path)
+{
+    int64_t least = INT64_MAX;
+    for (int n = (int)strlen(path); n >= 0; n--) {
+        if (n > 0 && path[n] != 0 && path[n] != '/') continue;
+        const int64_t limit = number_of(root, g, path, n, g->limit, ""), used = number_of(root, g, path, n, g->used, "");
+        if (limit < 0 || used < 0) continue;
+        const int64_t cached = number_of(root, g, path, n, "memory.stat", g->cached), taken = used - (cached > 0 ? cached : 0);
+        const int64_t left = limit > taken ? limit - taken : 0;
+        least = left < least ? left : least;
+    }
+    return least;
+}
+
+int64_t dlrm_mem_groups_left(const char *groups, const char *root)
+{
+    int64_t least = INT64_MAX;
+    char *line = NULL;
+    size_t room = 0;
+    FILE *f = fopen(groups, "r");
+    while (f && getline(&line, &room, f) > 0) { /* number:controllers:path */
+        char *controllers = strchr(line, ':'), *path = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!path) continue;
+        *path++ = 0;
+        path[strcspn(path, "\n")] = 0;
+        const bool second = controllers[1] == 0, first = !strcmp(controllers, ":memory");
+        const int64_t left = second || first ? left_of(root, second ? &version_2 : &version_1, path) : INT64_MAX;
+        least = left < least ? left : least;
+    }
+    if (f) fclose(f);
+    free(line);
+    return least;
 }
 
 int64_t dlrm_mem_available(void)
 {
-    int64_t kib = number_in("/proc/meminfo", "MemAvailable:"), bytes = kib < 0 ? -1 : kib * 1024;
-    int64_t limit = number_in("/sys/fs/cgroup/memory.max", ""), used = number_in("/sys/fs/cgroup/memory.current", "");
-    if (limit < 0 || used < 0) return bytes;
-    int64_t left = limit > used ? limit - used : 0;
-    return bytes < 0 || left < bytes ? left : bytes;
+    const int64_t kib = number_in("/proc/meminfo", "MemAvailable:"), left = dlrm_mem_groups_left("/proc/self/cgroup", "/sys/fs/cgroup");
+    if (kib < 0) return left < INT64_MAX ? left : -1;
+    return left < kib * 1024 ? left : kib * 1024;
 }

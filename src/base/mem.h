@@ -32,8 +32,11 @@ void dlrm_mem_freeze(bool frozen);
 
 /* Peak resident memory of the process (VmHWM), bytes. */
 int64_t dlrm_mem_peak_resident(void);
-/* Bytes that the machine has left, or the control group of the process where that is less; -1: unknown. */
+/* Bytes that the machine has left, or the control groups that the process is in where that is less; -1: unknown. */
 int64_t dlrm_mem_available(void);
+/* The groups' part of it. groups: as /proc/self/cgroup; root: as /sys/fs/cgroup. Pages of files that make room count as left.
+ * INT64_MAX: no limit. */
+int64_t dlrm_mem_groups_left(const char *groups, const char *root);
 
 #ifdef __cplusplus
 }
