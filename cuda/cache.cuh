@@ -2,7 +2,14 @@
 #pragma once
 #include "cuda/kernels.h"
 
-enum { CACHE_HALVE = 128 /* batches after which how often a slot was listed is halved */, CACHE_MOST = 255 };
+enum {
+    CACHE_HALVE = 256, /* batches after which how often a row was listed is halved */
+    CACHE_MOST = 255,
+    CACHE_CHUNK = 4096, /* rows that a block looks at in one go, at most */
+    CACHE_ROUNDS = 9,   /* of a sweep over all rows, the last of which takes whatever may go */
+    CACHE_SWEEP_PART =
+        8, /* a sweep is to look at a part of all rows that is not larger, nor smaller than a fourth of it */
+};
 
 __host__ __device__ static inline int64_t cache_place(int table, int64_t row)
 {
@@ -17,43 +24,96 @@ __host__ __device__ static inline int64_t place_row(int64_t place)
     return place & (((int64_t)1 << 40) - 1);
 }
 
-/* Rows of a bucket are near to each other in the host's memory, and buckets in order. */
-__host__ __device__ static inline int cache_bucket(const dlrm_cuda_shard &s, const dlrm_cuda_table *tables, int64_t place)
+/* A row's number among those of all the pool's tables, in the order of their homes. */
+__host__ __device__ static inline int64_t cache_number(const dlrm_cuda_pool &p, const dlrm_cuda_table &t, int64_t row)
 {
-    const int64_t key = place < 0 ? 0 : tables[place_table(place)].first_key + place_row(place);
-    return (int)(s.key_bits > DLRM_CUDA_BUCKET_BITS ? key >> (s.key_bits - DLRM_CUDA_BUCKET_BITS) : key);
+    return t.slot - p.slot + row;
+}
+
+/* Rows of a bucket are near to each other in the host's memory, and buckets in order. */
+__host__ __device__ static inline int cache_bucket(const dlrm_cuda_pool &p, const dlrm_cuda_table *tables,
+                                                   int64_t place)
+{
+    const int64_t number = cache_number(p, tables[place_table(place)], place_row(place));
+    return (int)(number / ((p.rows + DLRM_CUDA_BUCKETS - 1) / DLRM_CUDA_BUCKETS));
 }
 
 /* A batch lists the row: true if it is in the pool, and stays there then. */
-__host__ __device__ static inline bool cache_touch(const dlrm_cuda_pool &p, int32_t slot, int32_t number)
+__host__ __device__ static inline bool cache_touch(const dlrm_cuda_pool &p, int64_t row, int32_t batch)
 {
-    if (slot < 0) return false;
-    p.batch[slot] = number;
-    if (p.often[slot] < CACHE_MOST) p.often[slot]++;
+    if (p.often[row] < CACHE_MOST) p.often[row]++;
+    if (p.slot[row] < 0) return false;
+    p.batch[p.slot[row]] = batch;
     return true;
 }
 
-/* May the slot be given to another row? Not if this batch or the one before lists it. */
-__host__ __device__ static inline bool cache_may_go(const dlrm_cuda_pool &p, int32_t slot, int32_t number)
+/* --- the sweep: a hand goes round the pool's rows and takes slots of those that were listed least often --- */
+
+/* Rows of a chunk: a power of two, a warp's at least. */
+__host__ __device__ static inline int cache_chunk(int64_t rows)
 {
-    return p.batch[slot] < number - 1;
+    int chunk = 32;
+    while (chunk < CACHE_CHUNK && rows / chunk > 1024) chunk *= 2;
+    return chunk;
+}
+__host__ __device__ static inline int32_t cache_chunks(int64_t rows)
+{
+    return (int32_t)((rows + cache_chunk(rows) - 1) / cache_chunk(rows));
 }
 
-/* Chooses `often` and `below`: so that slots listed less often are fewer than are needed, with the others enough. False:
- * the pool is too small. */
-__host__ __device__ static inline bool cache_choose(dlrm_cuda_pool_counts *c)
+/* How often rows that go may have been listed at most, in the n-th round of a sweep. */
+__host__ __device__ static inline int cache_level(const dlrm_cuda_pool_counts *c, int32_t round)
 {
-    int32_t below = 0;
-    for (int often = 0; often <= CACHE_MOST; often++) {
-        if (below + c->slots[often] >= c->missing) {
-            c->often = often;
-            c->below = below;
-            return true;
-        }
-        below += c->slots[often];
-    }
-    return false;
+    const int level = c->level + (1 << round) - 1;
+    return level < CACHE_MOST ? level : CACHE_MOST;
 }
+
+/* Sets up the sweep for a batch, of which `missing` is known, by what the one before has found. */
+__host__ __device__ static inline void cache_aim(const dlrm_cuda_pool &p)
+{
+    dlrm_cuda_pool_counts *c = p.counts;
+    const int32_t chunks = cache_chunks(p.rows);
+    if (c->swept > chunks)
+        c->level = cache_level(c, (c->swept - 1) / chunks);
+    else if (c->swept * CACHE_SWEEP_PART > chunks)
+        c->level = cache_level(c, 1);
+    else if (c->swept > 0 && c->swept * CACHE_SWEEP_PART * 4 < chunks && c->level > 0)
+        c->level--;
+    c->hand = (c->hand + c->swept) % chunks;
+    c->used += c->fresh;
+    c->fresh = c->missing < p.slots - c->used ? c->missing : p.slots - c->used;
+    c->wanted = c->missing - c->fresh;
+    c->swept = c->next = c->taken = 0;
+}
+
+/* The slot of a row that is to go, which is then no other thread's, or -1. Not if this batch or the one before lists
+ * the row. */
+__host__ __device__ static inline int32_t cache_claim(const dlrm_cuda_pool &p, int64_t row, int level, int32_t batch)
+{
+    const int32_t slot = p.often[row] <= level ? p.slot[row] : -1;
+    if (slot < 0) return -1;
+    const int32_t last = p.batch[slot];
+    if (last >= batch - 1) return -1;
+#ifdef __CUDA_ARCH__
+    return atomicCAS(&p.batch[slot], last, batch) == last ? slot : -1;
+#else
+    p.batch[slot] = batch;
+    return slot;
+#endif
+}
+
+/* The n-th slot that the sweep has claimed goes, or, where there are enough, stays. */
+__host__ __device__ static inline void cache_take(const dlrm_cuda_pool &p, int32_t n, int32_t slot, int32_t batch)
+{
+    if (n < p.counts->wanted) {
+        p.victims[n] = slot;
+        p.held[n] = p.place[slot];
+    } else {
+        p.batch[slot] = batch - 2;
+    }
+}
+
+/* --- rows that move --- */
 
 /* Copies a row, this lane's share of it. bytes: a multiple of 2. */
 __host__ __device__ static inline void cache_copy(void *to, const void *from, int64_t bytes, int lane, int lanes)
@@ -75,34 +135,95 @@ __host__ __device__ static inline int cache_lanes(int64_t bytes)
     return lanes;
 }
 
-/* A slot's row, with its state, to (or from) its place in the table's home. */
-__host__ __device__ static inline void cache_move(const dlrm_cuda_pool &p, const dlrm_cuda_table &t, int32_t slot, int64_t row, int element,
-                                                  bool home, int lane, int lanes)
+/* Copies a slot's row, with its state, home. */
+__host__ __device__ static inline void cache_home(const dlrm_cuda_pool &p, const dlrm_cuda_table *tables, int32_t slot,
+                                                  int element, int lane, int lanes)
 {
-    const int64_t bytes = (int64_t)p.dim * element;
-    char *here = (char *)p.weight + slot * bytes, *there = (char *)t.home + row * bytes;
-    cache_copy(home ? there : here, home ? here : there, bytes, lane, lanes);
+    const dlrm_cuda_table &t = tables[place_table(p.place[slot])];
+    const int64_t row = place_row(p.place[slot]), bytes = (int64_t)p.dim * element;
+    cache_copy((char *)t.home + row * bytes, (char *)p.weight + slot * bytes, bytes, lane, lanes);
     for (int k = 0; k < 2; k++) {
-        float *state = p.state[k] + (int64_t)slot * p.state_width[k], *state_home = t.home_state[k] + row * p.state_width[k];
-        cache_copy(home ? state_home : state, home ? state : state_home, p.state_width[k] * 4, lane, lanes);
+        const int64_t width = p.state_width[k];
+        cache_copy(t.home_state[k] + row * width, p.state[k] + slot * width, width * 4, lane, lanes);
     }
 }
 
-/* Gives slot `slot` to the row at `place`. `lanes` neighbouring lanes of a warp call; the first does the books. */
-__host__ __device__ static inline void cache_give(const dlrm_cuda_pool &p, const dlrm_cuda_table *tables, int32_t slot, int64_t place,
-                                                  int element, int32_t number, int lane, int lanes)
+/* An array of a pool, at a slot: what is there goes to `out` (NULL: nowhere), and what is at `in` comes there. */
+typedef struct cache_part {
+    char *here, *out;
+    const char *in;
+    int64_t bytes;
+} cache_part;
+
+__host__ __device__ static inline int cache_unit(int64_t bytes)
 {
-    const int64_t before = p.place[slot];
-    if (before >= 0) cache_move(p, tables[place_table(before)], slot, place_row(before), element, true, lane, lanes);
-    cache_move(p, tables[place_table(place)], slot, place_row(place), element, false, lane, lanes);
-#ifdef __CUDA_ARCH__
-    const unsigned all = lanes == 32 ? ~0u : ((1u << lanes) - 1) << threadIdx.x % 32 / lanes * lanes;
-    __syncwarp(all); /* all have read `before` */
-#endif
+    return bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2;
+}
+
+/* This lane's share of all parts: read at once where each part has a word for each lane at most, since what comes from
+ * the host is long on its way. */
+__host__ __device__ static inline void cache_swap(const cache_part (&parts)[3], int lane, int lanes)
+{
+    int4 old[3], fresh[3];
+    bool at_once = true;
+    for (int k = 0; k < 3; k++)
+        at_once &= cache_unit(parts[k].bytes) >= 4 && parts[k].bytes <= cache_unit(parts[k].bytes) * lanes;
+    for (int k = 0; k < 3 && at_once; k++) {
+        const int unit = cache_unit(parts[k].bytes);
+        if (lane * unit >= parts[k].bytes) continue;
+        if (unit == 16) {
+            old[k] = ((const int4 *)parts[k].here)[lane];
+            fresh[k] = ((const int4 *)parts[k].in)[lane];
+        } else {
+            old[k].x = ((const int32_t *)parts[k].here)[lane];
+            fresh[k].x = ((const int32_t *)parts[k].in)[lane];
+        }
+    }
+    for (int k = 0; k < 3; k++) {
+        const cache_part &p = parts[k];
+        if (!at_once) {
+            if (p.out) cache_copy(p.out, p.here, p.bytes, lane, lanes);
+            cache_copy(p.here, p.in, p.bytes, lane, lanes);
+        } else if (lane * cache_unit(p.bytes) < p.bytes) {
+            if (cache_unit(p.bytes) == 16) {
+                if (p.out) ((int4 *)p.out)[lane] = old[k];
+                ((int4 *)p.here)[lane] = fresh[k];
+            } else {
+                if (p.out) ((int32_t *)p.out)[lane] = old[k].x;
+                ((int32_t *)p.here)[lane] = fresh[k].x;
+            }
+        }
+    }
+}
+
+/* The slot for the i-th row that is missing, and what it holds: -1, nothing. */
+__host__ __device__ static inline int32_t cache_slot(const dlrm_cuda_pool &p, int32_t i, int64_t *held)
+{
+    const dlrm_cuda_pool_counts *c = p.counts;
+    *held = i < c->fresh ? -1 : p.held[i - c->fresh];
+    return i < c->fresh ? c->used + i : p.victims[i - c->fresh];
+}
+
+/* Gives a slot to the i-th row that is missing. `lanes` neighbouring lanes of a warp call; the first does the books. */
+__host__ __device__ static inline void cache_give(const dlrm_cuda_pool &p, const dlrm_cuda_table *tables, int32_t i,
+                                                  int element, int32_t batch, int lane, int lanes)
+{
+    int64_t held;
+    const int32_t slot = cache_slot(p, i, &held);
+    const int64_t place = p.missing[1][i], bytes = (int64_t)p.dim * element;
+    const dlrm_cuda_table *to = &tables[place_table(place)], *from = held < 0 ? NULL : &tables[place_table(held)];
+    cache_part parts[3] = {{(char *)p.weight + slot * bytes, from ? (char *)from->home + place_row(held) * bytes : NULL,
+                            (const char *)to->home + place_row(place) * bytes, bytes}};
+    for (int k = 0; k < 2; k++) {
+        const int64_t width = p.state_width[k];
+        parts[1 + k] = {(char *)(p.state[k] + slot * width),
+                        from ? (char *)(from->home_state[k] + place_row(held) * width) : NULL,
+                        (const char *)(to->home_state[k] + place_row(place) * width), width * 4};
+    }
+    cache_swap(parts, lane, lanes);
     if (lane > 0) return;
-    if (before >= 0) tables[place_table(before)].slot[place_row(before)] = -1;
-    tables[place_table(place)].slot[place_row(place)] = slot;
+    if (from) from->slot[place_row(held)] = -1;
+    to->slot[place_row(place)] = slot;
     p.place[slot] = place;
-    p.batch[slot] = number;
-    p.often[slot] = 1;
+    p.batch[slot] = batch;
 }

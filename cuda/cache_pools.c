@@ -1,5 +1,5 @@
-/* The memory of a rank's cache of rows, and its place between the ops: pools on the device, and for each table in the host's memory
- * where its rows are. */
+/* The memory of a rank's cache of rows, and its place between the ops: pools on the device, and for each table in the
+ * host's memory where its rows are. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,19 +7,22 @@
 #include "cuda_internal.h"
 
 struct cuda_cache {
-    int n_pools, n_tables;
+    int n_pools;
     dlrm_cuda_pool *pools, *pools_there; /* [n_pools]: host, device */
-    int32_t **slot;                      /* [n_tables] device; NULL: no cache */
     int32_t number;                      /* of the batch fetched last */
 };
 
-static dlrm_status open_pool(dlrm_backend *be, const dlrm_shard *s, const dlrm_cache_pool *from, int64_t most, int states, dlrm_cuda_pool *p)
+/* rows: of its tables; most: that a batch can list. */
+static dlrm_status open_pool(dlrm_backend *be, const dlrm_shard *s, const dlrm_cache_pool *from, int64_t rows,
+                             int64_t most, int states, dlrm_cuda_pool *p)
 {
     const size_t element = dlrm_dtype_bytes(s->dtype);
     char what[100];
     snprintf(what, sizeof what, "a cache of %lld rows x %d", (long long)from->rows, from->dim);
-    if (from->rows > INT32_MAX) return FAIL(DLRM_E_INPUT, "%s: more than 2147483647 rows; parallel.device_embedding_elements is too large", what);
-    *p = (dlrm_cuda_pool){.dim = from->dim, .slots = (int32_t)from->rows};
+    if (from->rows > INT32_MAX)
+        return FAIL(DLRM_E_INPUT, "%s: more than 2147483647 rows; parallel.device_embedding_elements is too large",
+                    what);
+    *p = (dlrm_cuda_pool){.dim = from->dim, .slots = (int32_t)from->rows, .rows = rows};
     TRY(cuda_alloc(be, from->rows * from->dim, element, what, &p->weight));
     for (int k = 0; k < states; k++) {
         p->state_width[k] = s->rowwise ? 1 : from->dim;
@@ -27,15 +30,25 @@ static dlrm_status open_pool(dlrm_backend *be, const dlrm_shard *s, const dlrm_c
     }
     TRY(cuda_alloc(be, from->rows, sizeof *p->place, what, &p->place));
     TRY(cuda_alloc(be, from->rows, sizeof *p->batch, what, &p->batch));
-    TRY(cuda_alloc(be, from->rows, sizeof *p->often, what, &p->often));
-    for (int k = 0; k < 2; k++) {
-        TRY(cuda_alloc(be, most, sizeof *p->missing[k], what, &p->missing[k]));
-        TRY(cuda_alloc(be, most, sizeof *p->victims[k], what, &p->victims[k]));
-    }
-    TRY(cuda_alloc(be, 2 * DLRM_CUDA_BUCKETS, sizeof *p->buckets, what, &p->buckets));
+    for (int k = 0; k < 2; k++) TRY(cuda_alloc(be, most, sizeof *p->missing[k], what, &p->missing[k]));
+    TRY(cuda_alloc(be, most, sizeof *p->victims, what, &p->victims));
+    TRY(cuda_alloc(be, most, sizeof *p->held, what, &p->held));
+    TRY(cuda_alloc(be, DLRM_CUDA_BUCKETS, sizeof *p->buckets, what, &p->buckets));
     TRY(cuda_alloc(be, 1, sizeof *p->counts, what, &p->counts));
     cuda_must(cuda_of(be), cudaMemset(p->place, 0xFF, (size_t)from->rows * sizeof *p->place), "an empty cache");
+    snprintf(what, sizeof what, "where %lld rows are", (long long)rows);
+    TRY(cuda_alloc(be, rows, sizeof *p->often, what, &p->often));
+    TRY(cuda_alloc(be, rows, sizeof *p->slot, what, &p->slot));
+    cuda_must(cuda_of(be), cudaMemset(p->slot, 0xFF, (size_t)rows * sizeof *p->slot), "an empty cache");
     return DLRM_OK;
+}
+
+static int64_t rows_of(const dlrm_shard *s, int dim)
+{
+    int64_t n = 0;
+    for (int t = 0; t < s->n_tables; t++)
+        if (s->tables[t].home && s->tables[t].dim == dim) n += s->tables[t].rows;
+    return n;
 }
 
 /* Rows of width dim that a batch can list, at most. */
@@ -48,22 +61,32 @@ static int64_t most_listed(const dlrm_shard *s, int dim)
     return n;
 }
 
-/* The table is worked on in the pool of its width; where its rows are now is its home. */
-static dlrm_status cache_table(dlrm_backend *be, cuda_cache *c, const dlrm_table_shard *from, dlrm_cuda_table *t, int32_t **slot)
+/* The table is worked on in the pool of its width; where its rows are now is its home. first: its first row among the
+ * pool's. */
+static void cache_table(const dlrm_cuda_pool *p, int64_t first, const dlrm_table_shard *from, dlrm_cuda_table *t)
 {
-    char what[100];
-    while (c->pools[t->pool].dim != t->dim) t->pool++;
-    const dlrm_cuda_pool *p = &c->pools[t->pool];
-    snprintf(what, sizeof what, "where %lld rows are", (long long)t->rows);
-    TRY(cuda_alloc(be, t->rows, sizeof **slot, what, slot));
-    cuda_must(cuda_of(be), cudaMemset(*slot, 0xFF, (size_t)t->rows * sizeof **slot), "an empty cache");
-    t->slot = *slot;
+    t->slot = p->slot + first;
     t->place = p->place;
     t->weight = p->weight;
     t->home = from->weight;
     for (int k = 0; k < 2; k++) {
         t->state[k] = p->state[k];
         t->home_state[k] = from->state[k];
+    }
+}
+
+/* A pool and its tables. */
+static dlrm_status cache_tables(dlrm_backend *be, const dlrm_shard *s, int pool, int states, dlrm_cuda_table *tables,
+                                dlrm_cuda_pool *p)
+{
+    const int dim = s->pools[pool].dim;
+    int64_t first = 0;
+    TRY(open_pool(be, s, &s->pools[pool], rows_of(s, dim), most_listed(s, dim), states, p));
+    for (int t = 0; t < s->n_tables; t++) {
+        if (!s->tables[t].home || s->tables[t].dim != dim) continue;
+        tables[t].pool = pool;
+        cache_table(p, first, &s->tables[t], &tables[t]);
+        first += s->tables[t].rows;
     }
     return DLRM_OK;
 }
@@ -77,15 +100,13 @@ dlrm_status cuda_cache_open(dlrm_backend *be, const dlrm_shard *s, dlrm_cuda_tab
     cuda_cache *c = *out;
     c->number = 1;
     TRY(dlrm_alloc(s->n_pools, sizeof *c->pools, "a cache of rows", &c->pools));
-    TRY(dlrm_alloc(s->n_tables, sizeof *c->slot, "a cache of rows", &c->slot));
     c->n_pools = s->n_pools;
-    c->n_tables = s->n_tables;
     while (states < 2 && s->tables[0].state[states]) states++;
-    for (int k = 0; k < s->n_pools; k++) TRY(open_pool(be, s, &s->pools[k], most_listed(s, s->pools[k].dim), states, &c->pools[k]));
-    for (int t = 0; t < s->n_tables; t++)
-        if (s->tables[t].home) TRY(cache_table(be, c, &s->tables[t], &tables[t], &c->slot[t]));
+    for (int k = 0; k < s->n_pools; k++) TRY(cache_tables(be, s, k, states, tables, &c->pools[k]));
     TRY(cuda_alloc(be, c->n_pools, sizeof *c->pools, "a cache of rows", &c->pools_there));
-    cuda_must(cuda_of(be), cudaMemcpy(c->pools_there, c->pools, (size_t)c->n_pools * sizeof *c->pools, cudaMemcpyHostToDevice), "a cache");
+    cuda_must(cuda_of(be),
+              cudaMemcpy(c->pools_there, c->pools, (size_t)c->n_pools * sizeof *c->pools, cudaMemcpyHostToDevice),
+              "a cache");
     return DLRM_OK;
 }
 
@@ -99,26 +120,29 @@ void cuda_cache_close(dlrm_backend *be, cuda_cache **cp)
         for (int i = 0; i < 2; i++) {
             cuda_release(be, &p->state[i]);
             cuda_release(be, &p->missing[i]);
-            cuda_release(be, &p->victims[i]);
         }
         cuda_release(be, &p->place);
         cuda_release(be, &p->batch);
+        cuda_release(be, &p->slot);
         cuda_release(be, &p->often);
+        cuda_release(be, &p->victims);
+        cuda_release(be, &p->held);
         cuda_release(be, &p->buckets);
         cuda_release(be, &p->counts);
     }
-    for (int t = 0; t < c->n_tables; t++) cuda_release(be, &c->slot[t]);
     cuda_release(be, &c->pools_there);
     dlrm_free(&c->pools);
-    dlrm_free(&c->slot);
     dlrm_free(cp);
 }
 
-void cuda_cache_fetch(dlrm_backend *be, cuda_cache *c, const dlrm_cuda_shard *shard, int64_t B, const dlrm_cuda_sorted *sorted)
+void cuda_cache_fetch(dlrm_backend *be, cuda_cache *c, const dlrm_cuda_shard *shard, int64_t B,
+                      const dlrm_cuda_sorted *sorted)
 {
     if (!c) return;
     c->number++;
-    cuda_must(cuda_of(be), dlrm_cuda_cache_fetch(shard, B, sorted, c->n_pools, c->pools_there, c->pools, c->number, cuda_of(be)->feed.stream),
+    cuda_must(cuda_of(be),
+              dlrm_cuda_cache_fetch(shard, B, sorted, c->n_pools, c->pools_there, c->pools, c->number,
+                                    cuda_of(be)->feed.stream),
               "bringing rows in from the host's memory");
 }
 
@@ -126,7 +150,8 @@ void cuda_cache_write_back(dlrm_backend *be, const cuda_cache *c, const dlrm_cud
 {
     cudaStream_t stream = cuda_of(be)->feed.stream;
     if (!c) return;
-    cuda_must(cuda_of(be), cudaStreamSynchronize(cuda_of(be)->compute.stream), "the steps before rows are written back");
+    cuda_must(cuda_of(be), cudaStreamSynchronize(cuda_of(be)->compute.stream),
+              "the steps before rows are written back");
     for (int k = 0; k < c->n_pools; k++)
         cuda_must(cuda_of(be), dlrm_cuda_cache_write_back(shard, &c->pools[k], stream), "writing rows back");
     cuda_must(cuda_of(be), cudaStreamSynchronize(stream), "writing rows back");
@@ -138,7 +163,9 @@ void cuda_cache_count(dlrm_backend *be, const cuda_cache *c, dlrm_cache_use *use
     *use = (dlrm_cache_use){0};
     for (int k = 0; c && k < c->n_pools; k++) {
         dlrm_cuda_pool_counts counts;
-        cuda_must(cuda_of(be), cudaMemcpyAsync(&counts, c->pools[k].counts, sizeof counts, cudaMemcpyDeviceToHost, stream), "a cache");
+        cuda_must(cuda_of(be),
+                  cudaMemcpyAsync(&counts, c->pools[k].counts, sizeof counts, cudaMemcpyDeviceToHost, stream),
+                  "a cache");
         cuda_must(cuda_of(be), cudaStreamSynchronize(stream), "a cache");
         use->listed += counts.listed;
         use->found += counts.found;

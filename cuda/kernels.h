@@ -173,11 +173,12 @@ enum { DLRM_CUDA_BUCKET_BITS = 14, DLRM_CUDA_BUCKETS = 1 << DLRM_CUDA_BUCKET_BIT
 
 /* Counts of a pool. */
 typedef struct dlrm_cuda_pool_counts {
-    int32_t missing; /* rows of the batch that are not in the pool */
-    int32_t taken[2]; /* slots to give up: of those listed least often, and of those as often as `often` */
-    int32_t often, below; /* slots listed in fewer than `often` batches go, `below` of them, and of the others as many as it takes */
-    int32_t slots[256]; /* that may be given up, by how often they were listed */
-    int64_t listed, found; /* as in dlrm_cache_use */
+    int32_t missing;              /* rows of the batch that are not in the pool */
+    int32_t used, fresh;          /* slots that have ever held a row; slots behind them that missing rows get */
+    int32_t wanted, taken;        /* slots that the other missing rows need; claimed for them */
+    int32_t level;                /* rows that go were listed so often at most */
+    int32_t hand, next, swept;    /* chunks of rows: where the sweep begins, and how many it has begun with, and looked at, from there */
+    int64_t listed, found;        /* as in dlrm_cache_use */
 } dlrm_cuda_pool_counts;
 
 /* Room for rows of one width. A slot is free, or holds a row, whose values are then here and not in the table's home. */
@@ -189,18 +190,21 @@ typedef struct dlrm_cuda_pool {
     int32_t state_width[2];
     int64_t *place;      /* [slots] table << 40 | row; -1: free */
     int32_t *batch;      /* [slots] number of the batch that listed it last */
-    uint8_t *often;      /* [slots] batches that listed it, halved now and then */
+    int64_t rows;        /* of all its tables, in order, as cache_number counts them */
+    int32_t *slot;       /* [rows] where each is, -1: in home; each table has its own part of it */
+    uint8_t *often;      /* [rows] batches that listed it, halved now and then */
     int64_t *missing[2]; /* [most rows that a batch lists] places of those that are not in the pool: as found, and in order */
-    int32_t *victims[2]; /* [as many] the slots that they get; the second in the order of what they held */
-    int32_t *buckets;    /* [2][DLRM_CUDA_BUCKETS]: rows of both in each part of the host's memory */
+    int32_t *victims;    /* [as many] slots that rows give up, in the order of their homes but for what runs side by side */
+    int64_t *held;       /* [as many] places of what they hold */
+    int32_t *buckets;    /* [DLRM_CUDA_BUCKETS] missing rows in each part of the host's memory */
     dlrm_cuda_pool_counts *counts;
 } dlrm_cuda_pool;
 
 /* Between a sort and what uses it, on the sort's stream: all rows that it lists, of tables with a cache, are in their pools. Rows
- * of this batch and of the one before, which may be worked on meanwhile, keep their slots. number: of the batch among those
+ * of this batch and of the one before, which may be worked on meanwhile, keep their slots. batch: its number among those
  * sorted, from 2. pools: device array of n_pools; host_pools: the same. */
 cudaError_t dlrm_cuda_cache_fetch(const dlrm_cuda_shard *shard, int64_t B, const dlrm_cuda_sorted *sorted, int n_pools,
-                                  const dlrm_cuda_pool *pools, const dlrm_cuda_pool *host_pools, int32_t number,
+                                  const dlrm_cuda_pool *pools, const dlrm_cuda_pool *host_pools, int32_t batch,
                                   cudaStream_t stream);
 /* Copies the rows of a pool home; they stay in it. */
 cudaError_t dlrm_cuda_cache_write_back(const dlrm_cuda_shard *shard, const dlrm_cuda_pool *pool, cudaStream_t stream);

@@ -9,15 +9,15 @@
 #include <sys/resource.h>
 
 /* A header of one alignment unit before each block holds its size, so that the counts need no table. Large blocks are
- * mapped: their pages come zeroed when first touched, and huge, which random rows of a table need. */
-enum { ALIGN = 64, MAPPED = 4 << 20 };
+ * mapped, with huge pages, which random rows of a table need. */
+enum { ALIGN = 64 };
 
 static _Atomic int64_t live_bytes, peak_bytes, live_blocks;
 static _Thread_local bool frozen;
 
 static char *take(size_t total)
 {
-    if (total < MAPPED) {
+    if (total < DLRM_MEM_OWN_PAGES) {
         char *block = aligned_alloc(ALIGN, total);
         return block ? memset(block, 0, total) : NULL;
     }
@@ -29,7 +29,7 @@ static char *take(size_t total)
 
 static void give(char *block, size_t total)
 {
-    if (total < MAPPED)
+    if (total < DLRM_MEM_OWN_PAGES)
         free(block);
     else
         munmap(block, total);

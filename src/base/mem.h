@@ -10,6 +10,9 @@
 extern "C" {
 #endif
 
+/* Blocks of so many bytes or more have pages of their own, which come zeroed when first touched, and huge where the system has such. */
+enum { DLRM_MEM_OWN_PAGES = 4 << 20 };
+
 /* *(void **)out = zeroed memory for count elements of `size` bytes, aligned to 64; count 0 gives a valid pointer.
  * DLRM_E_RUNTIME names `what` and the bytes. */
 dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out) DLRM_MUST_USE;

@@ -1,4 +1,5 @@
-/* Rows of tables in the host's memory: what the link and the translation of addresses let through, and the kernels that use them. */
+/* Rows of tables in the host's memory: what the link and the translation of addresses let through, and the kernels that
+ * use them. */
 #include <time.h>
 
 #include "cuda/cache.cuh"
@@ -18,7 +19,8 @@ static double seconds(void)
 enum move { READ, WRITE, SWAP };
 
 /* `lanes` lanes a row of lanes * 16 bytes. */
-__global__ void __launch_bounds__(MOVE_THREADS) move_kernel(int4 *home, int4 *here, const uint32_t *rows, int n, int lanes, move how)
+__global__ void __launch_bounds__(MOVE_THREADS)
+    move_kernel(int4 *home, int4 *here, const uint32_t *rows, int n, int lanes, move how)
 {
     const int lane = threadIdx.x % lanes;
     for (int i = (blockIdx.x * MOVE_THREADS + threadIdx.x) / lanes; i < n; i += gridDim.x * MOVE_THREADS / lanes) {
@@ -38,8 +40,10 @@ static void time_moves(char *home, size_t bytes)
     char what[200];
     here.make((size_t)ROWS * DIM / 4);
     MUST(cudaMemset(here.p, 1, (size_t)ROWS * DIM * 4));
-    const double copy = time_of([&](int) { MUST(cudaMemcpyAsync(here.p, home, (size_t)ROWS * DIM * 4, cudaMemcpyHostToDevice, 0)); });
-    printf("%-70s %8.4f ms %7.2f GB/s\n", "host memory: a copy of 98 MiB to the device", copy, (double)ROWS * DIM * 4 / copy / 1e6);
+    const double copy =
+        time_of([&](int) { MUST(cudaMemcpyAsync(here.p, home, (size_t)ROWS * DIM * 4, cudaMemcpyHostToDevice, 0)); });
+    printf("%-70s %8.4f ms %7.2f GB/s\n", "host memory: a copy of 98 MiB to the device", copy,
+           (double)ROWS * DIM * 4 / copy / 1e6);
     for (int k = 0; k < 24; k++) {
         const size_t span = k % 2 ? bytes / 16 : bytes;
         const bool in_order = k / 2 % 2;
@@ -53,10 +57,10 @@ static void time_moves(char *home, size_t bytes)
             move_kernel<<<blocks, MOVE_THREADS>>>((int4 *)home, here.p, device_rows.p, (int)rows.size(), lanes, how);
             MUST(cudaGetLastError());
         });
-        snprintf(what, sizeof what, "host memory, %.2f GiB: rows of %d bytes %s%s, %d blocks", (double)span / (1 << 30), lanes * 16,
-                 names[how], in_order ? " in order" : "", blocks);
-        printf("%-70s %8.4f ms %7.2f GB/s a way %7.1f M rows/s\n", what, ms, (double)rows.size() * lanes * 16 / ms / 1e6,
-               (double)rows.size() / ms / 1e3);
+        snprintf(what, sizeof what, "host memory, %.2f GiB: rows of %d bytes %s%s, %d blocks", (double)span / (1 << 30),
+                 lanes * 16, names[how], in_order ? " in order" : "", blocks);
+        printf("%-70s %8.4f ms %7.2f GB/s a way %7.1f M rows/s\n", what, ms,
+               (double)rows.size() * lanes * 16 / ms / 1e6, (double)rows.size() / ms / 1e3);
     }
 }
 
@@ -68,8 +72,8 @@ struct host_tables {
     dlrm_cuda_pool pool = {};
     device_values<dlrm_cuda_pool> device_pool;
     device_values<char> weight;
-    device_values<int64_t> place, missing[2];
-    device_values<int32_t> batch, victims[2], slot, buckets;
+    device_values<int64_t> place, missing[2], held;
+    device_values<int32_t> batch, victims, slot, buckets;
     device_values<uint8_t> often;
     device_values<dlrm_cuda_pool_counts> counts;
     int32_t number = 1;
@@ -95,27 +99,29 @@ struct host_tables {
         weight.make(n * DIM * sizeof(float));
         place.make(n);
         batch.make(n);
-        often.make(n);
+        often.make((size_t)rows * TABLES);
         for (auto &list : missing) list.make((size_t)IDS * TABLES);
-        for (auto &list : victims) list.make((size_t)IDS * TABLES);
-        buckets.make(2 * DLRM_CUDA_BUCKETS);
+        victims.make((size_t)IDS * TABLES);
+        held.make((size_t)IDS * TABLES);
+        buckets.make(DLRM_CUDA_BUCKETS);
         counts.make(1);
         slot.make((size_t)rows * TABLES);
         MUST(cudaMemset(slot.p, 0xFF, (size_t)rows * TABLES * sizeof(int32_t)));
         MUST(cudaMemset(place.p, 0xFF, n * sizeof(int64_t)));
         MUST(cudaMemset(batch.p, 0, n * sizeof(int32_t)));
-        MUST(cudaMemset(often.p, 0, n));
+        MUST(cudaMemset(often.p, 0, (size_t)rows * TABLES));
         MUST(cudaMemset(counts.p, 0, sizeof(dlrm_cuda_pool_counts)));
         pool.dim = DIM;
         pool.slots = (int32_t)slots;
+        pool.rows = rows * TABLES;
         pool.weight = weight.p;
         pool.place = place.p;
         pool.batch = batch.p;
+        pool.slot = slot.p;
         pool.often = often.p;
-        for (int k = 0; k < 2; k++) {
-            pool.missing[k] = missing[k].p;
-            pool.victims[k] = victims[k].p;
-        }
+        for (int k = 0; k < 2; k++) pool.missing[k] = missing[k].p;
+        pool.victims = victims.p;
+        pool.held = held.p;
         pool.buckets = buckets.p;
         pool.counts = counts.p;
         device_pool.make(std::vector<dlrm_cuda_pool>{pool});
@@ -160,17 +166,19 @@ static void time_kernels(char *home, size_t bytes, bool cached, random_source &r
     double listed = 0;
     if (cached) {
         const double ms = time_of([&](int) { listed = h.next_ids(1.05, r); }, [&](int) { h.fetch(); });
-        printf("%-70s %8.4f ms %7.1f M rows/s a way, %d of %.0f rows\n", "cache: fetch, alpha 1.05", ms, h.missed() / ms / 1e3, h.missed(),
-               listed);
+        printf("%-70s %8.4f ms %7.1f M rows/s a way, %d of %.0f rows\n", "cache: fetch, alpha 1.05", ms,
+               h.missed() / ms / 1e3, h.missed(), listed);
     } else {
         listed = h.next_ids(1.05, r);
     }
     snprintf(what, sizeof what, "lookup, alpha 1.05, %s", where);
-    double ms = time_of([&](int) { MUST(dlrm_cuda_lookup(&h.s.shard, h.s.bags.p, IDS, pooled.device, DLRM_BF16, 0, 0)); });
+    double ms =
+        time_of([&](int) { MUST(dlrm_cuda_lookup(&h.s.shard, h.s.bags.p, IDS, pooled.device, DLRM_BF16, 0, 0)); });
     printf("%-70s %8.4f ms %7.1f M rows/s\n", what, ms, listed / ms / 1e3);
     snprintf(what, sizeof what, "update (sgd), alpha 1.05, %s", where);
     ms = time_of([&](int) {
-        MUST(dlrm_cuda_update(&h.s.shard, h.s.bags.p, IDS, &h.s.sorted, pooled.device, DLRM_BF16, DLRM_SGD, false, NULL, device_step.p, 0));
+        MUST(dlrm_cuda_update(&h.s.shard, h.s.bags.p, IDS, &h.s.sorted, pooled.device, DLRM_BF16, DLRM_SGD, false, NULL,
+                              device_step.p, 0));
     });
     printf("%-70s %8.4f ms %7.1f M rows/s\n", what, ms, listed / ms / 1e3);
 }
