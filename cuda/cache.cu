@@ -11,7 +11,7 @@
  * products, whose blocks need a multiprocessor to themselves. */
 enum {
     CACHE_THREADS = 256,
-    SWEEP_BLOCKS = 264,
+    SWEEP_BLOCKS = 128,
     SCAN_THREADS = 1024,
     MOVE_THREADS = 1024,
     MOVE_BLOCKS = 16,

@@ -5,10 +5,9 @@
 enum {
     CACHE_HALVE = 256, /* batches after which how often a row was listed is halved */
     CACHE_MOST = 255,
-    CACHE_CHUNK = 4096, /* rows that a block looks at in one go, at most */
-    CACHE_ROUNDS = 9,   /* of a sweep over all rows, the last of which takes whatever may go */
-    CACHE_SWEEP_PART =
-        8, /* a sweep is to look at a part of all rows that is not larger, nor smaller than a fourth of it */
+    CACHE_CHUNK = 4096,  /* rows that a block looks at in one go, at most */
+    CACHE_ROUNDS = 9,    /* of a sweep over all rows, the last of which takes whatever may go */
+    CACHE_SWEEP_PART = 4 /* a sweep is to need a part of all rows that is not larger, nor smaller than a fourth of it */
 };
 
 __host__ __device__ static inline int64_t cache_place(int table, int64_t row)
@@ -53,7 +52,7 @@ __host__ __device__ static inline bool cache_touch(const dlrm_cuda_pool &p, int6
 __host__ __device__ static inline int cache_chunk(int64_t rows)
 {
     int chunk = 32;
-    while (chunk < CACHE_CHUNK && rows / chunk > 1024) chunk *= 2;
+    while (chunk < CACHE_CHUNK && rows / chunk > 8192) chunk *= 2;
     return chunk;
 }
 __host__ __device__ static inline int32_t cache_chunks(int64_t rows)
@@ -73,11 +72,13 @@ __host__ __device__ static inline void cache_aim(const dlrm_cuda_pool &p)
 {
     dlrm_cuda_pool_counts *c = p.counts;
     const int32_t chunks = cache_chunks(p.rows);
-    if (c->swept > chunks)
-        c->level = cache_level(c, (c->swept - 1) / chunks);
-    else if (c->swept * CACHE_SWEEP_PART > chunks)
+    const int64_t needed = c->taken > c->wanted ? (int64_t)c->swept * c->wanted / c->taken
+                                                : c->swept; /* of chunks looked at side by side */
+    if (needed > chunks)
+        c->level = cache_level(c, (int32_t)((needed - 1) / chunks));
+    else if (needed * CACHE_SWEEP_PART > chunks)
         c->level = cache_level(c, 1);
-    else if (c->swept > 0 && c->swept * CACHE_SWEEP_PART * 4 < chunks && c->level > 0)
+    else if (needed > 0 && needed * CACHE_SWEEP_PART * 4 < chunks && c->level > 0)
         c->level--;
     c->hand = (c->hand + c->swept) % chunks;
     c->used += c->fresh;
