@@ -7,7 +7,7 @@ enum {
     CACHE_MOST = 255,
     CACHE_CHUNK = 4096,  /* rows that a block looks at in one go, at most */
     CACHE_ROUNDS = 9,    /* of a sweep over all rows, the last of which takes whatever may go */
-    CACHE_SWEEP_PART = 4 /* a sweep is to need a part of all rows that is not larger, nor smaller than a fourth of it */
+    CACHE_SWEEP_PART = 8 /* a sweep is to need a part of all rows that is not larger, nor smaller than a fourth of it */
 };
 
 __host__ __device__ static inline int64_t cache_place(int table, int64_t row)

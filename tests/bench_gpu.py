@@ -20,6 +20,7 @@ import os
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -30,16 +31,21 @@ RATES = {"bf16": 790e12, "fp16": 790e12, "tf32": 400e12, "fp32": 67e12}  # FLOP/
 COPY = 4.3e12  # bytes/s
 
 
-def make_files(args, config, alpha, folder):
+def make_files(rows, config, alpha, folder):
     """The training split of a split-binary folder with rows of this model: int32 ids, float16 dense values."""
-    rng, n, rows = np.random.default_rng(1), config["model"]["dense_features"], args.file_rows
+    rng, n = np.random.default_rng(1), config["model"]["dense_features"]
     tables = config["model"]["tables"]
     dense, cats = ["d%d" % k for k in range(n)], ["c%d" % k for k in range(len(tables))]
     os.makedirs(os.path.join(folder, "train"))
     np.exp(rng.standard_normal((rows, n), dtype=np.float32)).astype("<f2").tofile(os.path.join(folder, "train", "dense.bin"))
     (rng.random(rows) < 0.25).astype("u1").tofile(os.path.join(folder, "train", "label.bin"))
-    for name, table in zip(cats, tables):
-        runs.power_law_ids(rng, table["rows"], alpha, rows).astype("<i4").tofile(os.path.join(folder, "train", name + ".bin"))
+
+    def make_ids(k):
+        ids = runs.power_law_ids(np.random.default_rng([1, k]), tables[k]["rows"], alpha, rows).astype("<i4")
+        ids.tofile(os.path.join(folder, "train", cats[k] + ".bin"))
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(make_ids, range(len(tables))))
     chunks = [(dense, "dense"), (["label"], "label")] + [([name], name) for name in cats]
     features = {"label": {"dtype": "bool"}}
     features.update({name: {"dtype": "float16"} for name in dense})
@@ -81,7 +87,8 @@ def configure(args, work, gpus, folder):
     config["eval"] = {"every_epoch": False}
     config["log"] = {"every_steps": steps, "progress": False}
     if work.get("files"):
-        config["data"] = {"format": "split_binary", "path": make_files(args, config, alpha, os.path.join(folder, "data"))}
+        rows = 2 * steps * config["train"]["batch_size"] if work.get("unseen") else args.file_rows
+        config["data"] = {"format": "split_binary", "path": make_files(rows, config, alpha, os.path.join(folder, "data"))}
     else:
         config["data"]["synthetic"].update({"alpha": alpha, "batches": batches})
     return config, alpha, said

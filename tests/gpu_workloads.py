@@ -1,7 +1,8 @@
 """What tests/bench_gpu.py measures, by section.
 
 asked: ms of a step by number of GPUs; gpus: other numbers to measure (1 where nothing is said); per_gpu: samples a GPU, in place of the
-batch of all; wait: asked share of a step, at most; files: read, not made up; most_rows: of a table; parallel: the config's.
+batch of all; wait: asked share of a step, at most; files: read, not made up; unseen: each batch comes once; most_rows: of a table;
+parallel: the config's.
 beside: the workload that this one is compared with, and times: how often its time this one has to take, at least.
 listed: share of the tables' elements that the made-up batches' rows have to come to, so that a cache does not find what it brought in for
 the same batches before: as many batches as that takes, and windows of as many steps, the second over the same batches again.
@@ -49,6 +50,8 @@ LARGE = [
     dict(name="large 1.5 x GPU", model=runs.mlperf, precision="bf16", budget=1 / 1.5, beside="large on GPU"),
     dict(name="large uncached", model=runs.mlperf, precision="bf16", budget=1 / 1.5, cache=False, beside="large 1.5 x GPU"),
     dict(name="larger than GPU", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, beside="large on GPU"),
+    dict(name="larger unseen", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, files=True, unseen=True,
+         beside="large on GPU"),
     dict(name="larger uncached", model=runs.mlperf_grown, precision="bf16", budget=132 / 215.6, cache=False,
          beside="larger than GPU"),
     dict(name="large on CPU", model=runs.mlperf, precision="fp32", device="cpu", steps=3, beside="large on GPU"),
