@@ -130,12 +130,12 @@ dlrm_status dlrm_checkpoints_lock(const char *path, double seconds, int *lock, b
 
 /* --- what goes --- */
 
-/* Removes a folder of files; of a symbolic link the link alone, for where it leads lies elsewhere. */
+/* Removes a folder of files, or what else has its name; of a symbolic link the link alone, for where it leads lies elsewhere. */
 static dlrm_status remove_folder(const char *folder)
 {
     struct dirent *d;
     struct stat s;
-    if (lstat(folder, &s) == 0 && S_ISLNK(s.st_mode)) {
+    if (lstat(folder, &s) == 0 && !S_ISDIR(s.st_mode)) {
         if (unlink(folder) == 0) return DLRM_OK;
         return FAIL(DLRM_E_RUNTIME, "%s: cannot remove: %s", folder, strerror(errno));
     }
@@ -161,7 +161,10 @@ dlrm_status dlrm_checkpoints_clean(const char *path, char *removed, size_t bytes
         bool complete;
         if (!is_ours(d->d_name, &complete) || complete) continue;
         st = join(path, d->d_name, folder);
-        if (st == DLRM_OK) st = remove_folder(folder);
+        if (st == DLRM_OK && remove_folder(folder) != DLRM_OK) { /* in use on another host, or with folders that are not ours */
+            dlrm_warn("what a killed run left stays: %s", dlrm_error_message());
+            continue;
+        }
         if (used < bytes) used += (size_t)snprintf(removed + used, bytes - used, "%s%s", used ? ", " : "", d->d_name);
     }
     closedir(dir);
@@ -175,7 +178,7 @@ static dlrm_status retire(const char *path, const dlrm_checkpoint_entry *e)
     TRY(join(path, e->name, from));
     TRY(join(path, name, to));
     if (rename(from, to) != 0) {
-        const bool leftover = errno == ENOTEMPTY || errno == EEXIST; /* of a removal that failed half-way */
+        const bool leftover = errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR; /* of a removal that failed half-way */
         if (!leftover || remove_folder(to) != DLRM_OK || rename(from, to) != 0)
             return FAIL(DLRM_E_RUNTIME, "%s: cannot rename it to %s: %s", from, name, strerror(errno));
     }
@@ -201,12 +204,13 @@ dlrm_status dlrm_checkpoints_sweep(const char *path)
     char folder[PATH_MAX];
     DIR *dir = opendir(path);
     if (!dir) return FAIL(DLRM_E_RUNTIME, "%s: cannot list the folder: %s", path, strerror(errno));
-    while (st == DLRM_OK && (d = readdir(dir))) {
+    while ((d = readdir(dir))) { /* one that stays does not keep the others */
         const size_t n = strlen(d->d_name), suffix = sizeof GONE - 1;
         bool complete;
         if (!is_ours(d->d_name, &complete) || n < suffix || strcmp(d->d_name + n - suffix, GONE) != 0) continue;
-        st = join(path, d->d_name, folder);
-        if (st == DLRM_OK) st = remove_folder(folder);
+        dlrm_status removed = join(path, d->d_name, folder);
+        if (removed == DLRM_OK) removed = remove_folder(folder);
+        if (st == DLRM_OK) st = removed;
     }
     closedir(dir);
     return st;

@@ -25,7 +25,7 @@ dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes,
  * first one's work. Waits so many seconds for a run that is about to end; *taken: it did. Where the file system has no locks:
  * *lock = -1. */
 dlrm_status dlrm_checkpoints_lock(const char *path, double seconds, int *lock, bool *taken) DLRM_MUST_USE;
-/* Removes what killed runs left; their names, joined, for one line ("": none). */
+/* Removes what killed runs left; their names, joined, for one line ("": none). What cannot be removed stays, with a warning. */
 dlrm_status dlrm_checkpoints_clean(const char *path, char *removed, size_t bytes) DLRM_MUST_USE;
 
 /* A new .step_N.part, empty. */

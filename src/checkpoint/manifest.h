@@ -6,6 +6,8 @@
 #include "checkpoint/piece_file.h"
 
 #define DLRM_MANIFEST_NAME "manifest.json"
+/* Beyond it, which no run comes to, there is none left for the next checkpoint. */
+#define DLRM_MOST_SERIAL (INT64_C(1) << 59)
 
 /* Where the training stands between two steps: all of its state that is no tensor. */
 typedef struct dlrm_train_state {

@@ -70,7 +70,11 @@ static dlrm_status take_folder(dlrm_saver *s, char *probe, size_t bytes)
     TRY(dlrm_checkpoints_list(path, damaged, sizeof damaged, &list, &n));
     if (damaged[0]) dlrm_warn("%s: damaged, so neither to be resumed nor removed when its turn comes: %s", path, damaged);
     s->serial = n ? list[0].serial : 0;
+    const dlrm_status st = s->serial < DLRM_MOST_SERIAL ? DLRM_OK
+                                                        : FAIL(DLRM_E_INPUT, "%s/%s/" DLRM_MANIFEST_NAME ": 'serial' is %lld, which no later checkpoint "
+                                                               "could follow", path, list[0].name, (long long)s->serial);
     dlrm_free(&list);
+    TRY(st);
     snprintf(probe, bytes, "%.3900s/.probe_%d_%lld", path, (int)getpid(), (long long)time(NULL));
     fd = open(probe, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
     if (fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", probe, strerror(errno));

@@ -455,6 +455,11 @@ class Damaged(CheckpointTest):
             self.refuse(2, 1, r"^%s/manifest\.json: '%s' is [0-9.e+]+, expected %s$" % (re.escape(self.folder_of), member, expected), *self.args)
             with open(self.path(self.folder_of, "manifest.json"), "wb") as f:
                 f.write(good)
+        self.forge(self.folder_of, lambda manifest: manifest.update(serial=2 ** 60))
+        self.refuse(2, 1, r"^%s/manifest\.json: 'serial' is %d, which no later checkpoint could follow$" % (re.escape(self.folder_of), 2 ** 60), *self.args)
+        self.assertEqual(checkpoints(self.path("ckpt")), ["step_000000005"])
+        with open(self.path(self.folder_of, "manifest.json"), "wb") as f:
+            f.write(good)
         self.succeed(2, *self.args)
 
     def test_of_another_checkpoint(self):
@@ -478,6 +483,28 @@ class Leftovers(CheckpointTest):
         line = next(line for line in done.stdout.splitlines() if "removed what a killed run left" in line)
         self.assertEqual(sorted(line.split(": ")[2].split(", ")), [".step_000000003.gone", ".step_000000005.part"])
         self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", ".step_x.part", "notes", "step_000000003", "step_9"])
+
+    def test_what_cannot_be_removed(self):
+        """Folders that are not ours within ours, as a network's file system has them for files in use: told of, and training goes on, saves and
+        removes what can be removed. A file under such a name gives way."""
+        self.make_data()
+        args = ["config.yaml", DETERMINISTIC, "checkpoint.path=ckpt", "checkpoint.keep=1"]
+        self.succeed(2, *args, "train.steps=3")
+        for name in (".step_000000002.part", ".step_000000002.gone", "step_000000003"):
+            os.makedirs(self.path("ckpt", name, "in_use"))
+        for name in (".step_000000001.part", ".step_000000001.gone", "step_000000005"):
+            with open(self.path("ckpt", name), "w") as f:
+                f.write("a file")
+        self.refuse(2, 1, r"^ckpt/step_000000005/manifest\.json: cannot open: Not a directory$", *args)
+        done = self.succeed(2, *args, "train.steps=5", "checkpoint.resume=ckpt/step_000000003", "checkpoint.every_steps=1")
+        self.assertIn("resumed from ckpt/step_000000003: step 3", done.stdout)
+        for name in (".step_000000002.part", ".step_000000002.gone"):
+            self.one_message(done.stderr, r"warning: what a killed run left stays: ckpt/%s: cannot remove: Directory not empty$" % re.escape(name))
+        self.assertRegex(done.stdout, r"ckpt: removed what a killed run left: \.step_000000001\.(part|gone), \.step_000000001\.(part|gone)\n")
+        self.assertRegex(done.stderr, r"warning: an old checkpoint stays: ckpt/\.step_00000000[23]\.gone: cannot remove: Directory not empty\n")
+        self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", ".step_000000002.gone", ".step_000000002.part", ".step_000000003.gone",
+                                                                "step_000000005"])
+        self.assertIn("resumed from ckpt/step_000000005: step 5", self.succeed(2, *args).stdout)
 
     def test_links(self):
         """A checkpoint that is a symbolic link is gone on from like others; what goes is the link, and not what it leads to."""
