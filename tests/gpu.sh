@@ -126,6 +126,8 @@ if wants bits; then
     job "tables in the host's memory" "$python" tests/run/test_host_memory.py "$trainer" OnGpu
     job "unpooled ids" "$python" tests/run/test_unpooled.py "$trainer" OnGpus.test_one_gpu
     [ "$gpus" = 1 ] || job "unpooled ids, two GPUs" "$python" tests/run/test_unpooled.py "$trainer" OnGpus.test_two_gpus
+    job "dynamic rows" "$python" tests/run/test_dynamic_rows.py "$trainer" OnGpus.test_one_gpu OnGpus.test_resume
+    [ "$gpus" = 1 ] || job "dynamic rows, two GPUs" "$python" tests/run/test_dynamic_rows.py "$trainer" OnGpus.test_two_gpus
     job "fp16 and its loss scale" "$python" tests/run/test_loss_scale.py "$trainer"
     job "times of phases in graphs" "$python" tests/run/test_graphs.py "$trainer" Graphs.test_shares
 fi

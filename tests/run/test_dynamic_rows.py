@@ -204,7 +204,44 @@ class DynamicTest(fixture.RunTest):
         return self.file_bytes(name, "model.safetensors")
 
 
-class Rules(DynamicTest):
+class Twin(DynamicTest):
+    def check_twin(self, optimizer, *args):
+        """A table whose ids are rows has one row for each time that a key got a row, with the weights that this row began with."""
+        self.make()
+        vocabularies, ids = self.learn()
+        still = [optimizer.replace("0.1", "0", 1) if "0.1," in optimizer else optimizer.replace("0.01", "0"), "optimizer.dense.learning_rate=0"]
+        self.succeed(1, "config.yaml", "train.steps=1", "checkpoint.export=initial", "eval.every_epoch=false", *still, *args)
+        begin = self.weights("initial")
+        self.succeed(1, "config.yaml", "checkpoint.export=out", optimizer, *args)
+        seen, out = events(self.path("run.jsonl")), self.weights("out")
+
+        twin = {name: value for name, value in begin.items() if not name.endswith((".keys", ".counts"))}
+        for name, v in vocabularies.items():
+            twin["table.%s.weight" % name] = begin["table.%s.weight" % name][[0] + v.generations]
+        os.makedirs(self.path("twin"))
+        write_safetensors(self.path("twin", "model.safetensors"), twin)
+        tested = {name: [v.translate(keys.astype(int).tolist()) for keys in self.rows["test"].keys[name]] for name, v in vocabularies.items()}
+        write_data(self.path("twin"), {"train": (self.rows["train"], ids), "test": (self.rows["test"], tested)}, 1, lambda _: "int32")
+        self.write("twin.yaml", config(lambda name: "rows: %d" % (1 + len(vocabularies[name].generations))))
+        self.succeed(1, "twin.yaml", "data.path=twin", "checkpoint.init_from=twin", "checkpoint.export=twin_out", "log.jsonl=twin.jsonl", optimizer, *args)
+
+        for kind, keys in (("step", ("loss", "step")), ("eval", ("auc", "loss", "samples"))):
+            both = [[[e[k] for k in keys] for e in log if e["event"] == kind] for log in (seen, events(self.path("twin.jsonl")))]
+            self.assertEqual(*both)
+        weights = self.weights("twin_out")
+        for name, v in vocabularies.items():
+            got, want = out["table.%s.weight" % name], weights["table.%s.weight" % name]
+            np.testing.assert_array_equal(got[0], want[0], name)
+            for row, generation in v.now.items():
+                np.testing.assert_array_equal(got[row], want[generation], "%s, row %d" % (name, row))
+        for name in ("bottom.0.weight", "top.1.bias"):
+            np.testing.assert_array_equal(out[name], weights[name])
+        evaluated = [e for e in seen if e["event"] == "eval"]
+        everything = [i for parts in tested.values() for part in parts for i in part]
+        self.assertAlmostEqual(evaluated[-1]["out_of_vocabulary"], everything.count(0) / len(everything), 8)
+
+
+class Rules(Twin):
     def test_log_and_export(self):
         """Keys, counts and what the log says of each step; the same bits whatever is logged and evaluated when, on any number of ranks."""
         self.make()
@@ -233,41 +270,6 @@ class Rules(DynamicTest):
             self.assertEqual(self.export("more"), self.export("out"), (ranks, more))
         self.assertRegex(done.stdout, r"evaluation after step 19 .* \| \d+\.\d+ % of ids out of vocabulary")
         self.assertRegex(done.stdout, r"vocabularies: 72 keys, \d+\.\d+ % of ids out of vocabulary, \d+ evicted")
-
-    def check_twin(self, optimizer):
-        """A table whose ids are rows has one row for each time that a key got a row, with the weights that this row began with."""
-        self.make()
-        vocabularies, ids = self.learn()
-        still = [optimizer.replace("0.1", "0", 1) if "0.1," in optimizer else optimizer.replace("0.01", "0"), "optimizer.dense.learning_rate=0"]
-        self.succeed(1, "config.yaml", "train.steps=1", "checkpoint.export=initial", "eval.every_epoch=false", *still)
-        begin = self.weights("initial")
-        self.succeed(1, "config.yaml", "checkpoint.export=out", optimizer)
-        seen, out = events(self.path("run.jsonl")), self.weights("out")
-
-        twin = {name: value for name, value in begin.items() if not name.endswith((".keys", ".counts"))}
-        for name, v in vocabularies.items():
-            twin["table.%s.weight" % name] = begin["table.%s.weight" % name][[0] + v.generations]
-        os.makedirs(self.path("twin"))
-        write_safetensors(self.path("twin", "model.safetensors"), twin)
-        tested = {name: [v.translate(keys.astype(int).tolist()) for keys in self.rows["test"].keys[name]] for name, v in vocabularies.items()}
-        write_data(self.path("twin"), {"train": (self.rows["train"], ids), "test": (self.rows["test"], tested)}, 1, lambda _: "int32")
-        self.write("twin.yaml", config(lambda name: "rows: %d" % (1 + len(vocabularies[name].generations))))
-        self.succeed(1, "twin.yaml", "data.path=twin", "checkpoint.init_from=twin", "checkpoint.export=twin_out", "log.jsonl=twin.jsonl", optimizer)
-
-        for kind, keys in (("step", ("loss", "step")), ("eval", ("auc", "loss", "samples"))):
-            both = [[[e[k] for k in keys] for e in log if e["event"] == kind] for log in (seen, events(self.path("twin.jsonl")))]
-            self.assertEqual(*both)
-        weights = self.weights("twin_out")
-        for name, v in vocabularies.items():
-            got, want = out["table.%s.weight" % name], weights["table.%s.weight" % name]
-            np.testing.assert_array_equal(got[0], want[0], name)
-            for row, generation in v.now.items():
-                np.testing.assert_array_equal(got[row], want[generation], "%s, row %d" % (name, row))
-        for name in ("bottom.0.weight", "top.1.bias"):
-            np.testing.assert_array_equal(out[name], weights[name])
-        evaluated = [e for e in seen if e["event"] == "eval"]
-        everything = [i for parts in tested.values() for part in parts for i in part]
-        self.assertAlmostEqual(evaluated[-1]["out_of_vocabulary"], everything.count(0) / len(everything), 8)
 
     def test_twin_adagrad(self):
         self.check_twin(ADAGRAD)
@@ -502,6 +504,30 @@ class Config(DynamicTest):
         self.assertNotRegex(done.stdout, "every rank|row slice")
         done = self.succeed(4, "config.yaml", "--check", "parallel.column_slice_threshold=20")
         self.assertRegex(done.stdout, r"table lru3 .* \d column slices, dynamic: .*\(evict lru, admission 3\)")
+
+
+class OnGpus(Twin):
+    """Which key has which row is decided on the host, what is done with rows on the GPU."""
+
+    def test_one_gpu(self):
+        self.check_twin(ADAGRAD, "device=cuda")
+        vocabularies, _ = self.learn()
+        self.check_vocabularies(self.weights("out"), vocabularies)
+
+    def test_resume(self):
+        self.make()
+        args = ["config.yaml", "device=cuda", "train.epochs=2", ADAM]
+        self.succeed(1, *args, "checkpoint.export=out")
+        for steps in (6, 10, 30):
+            self.succeed(1, *args, "checkpoint.path=ckpt", "train.steps=%d" % steps)
+        self.succeed(1, *args, "checkpoint.path=ckpt", "checkpoint.export=cut")
+        self.assertEqual(self.export("cut"), self.export("out"))
+
+    def test_two_gpus(self):
+        self.make()
+        for ranks in (1, 2):
+            self.succeed(ranks, "config.yaml", "device=cuda", "parallel.column_slice_threshold=20", "checkpoint.export=out%d" % ranks, ADAGRAD)
+        self.assertEqual(self.export("out1"), self.export("out2"))
 
 
 if __name__ == "__main__":
