@@ -141,11 +141,16 @@ static dlrm_status remove_folder(const char *folder)
     }
     DIR *dir = opendir(folder);
     if (!dir) return FAIL(DLRM_E_RUNTIME, "%s: cannot list the folder: %s", folder, strerror(errno));
-    while ((d = readdir(dir)))
-        if (strcmp(d->d_name, ".") != 0 && strcmp(d->d_name, "..") != 0) unlinkat(dirfd(dir), d->d_name, 0);
+    char within[NAME_MAX + 2] = ""; /* what stays in it, and why */
+    int failed = 0;
+    while ((d = readdir(dir))) {
+        if (!strcmp(d->d_name, ".") || !strcmp(d->d_name, "..") || unlinkat(dirfd(dir), d->d_name, 0) == 0 || failed) continue;
+        failed = errno;
+        snprintf(within, sizeof within, "/%s", d->d_name);
+    }
     closedir(dir);
-    if (rmdir(folder) != 0) return FAIL(DLRM_E_RUNTIME, "%s: cannot remove: %s", folder, strerror(errno));
-    return DLRM_OK;
+    if (rmdir(folder) == 0) return DLRM_OK;
+    return FAIL(DLRM_E_RUNTIME, "%s%s: cannot remove: %s", folder, within, strerror(failed ? failed : errno));
 }
 
 dlrm_status dlrm_checkpoints_clean(const char *path, char *removed, size_t bytes)

@@ -499,9 +499,9 @@ class Leftovers(CheckpointTest):
         done = self.succeed(2, *args, "train.steps=5", "checkpoint.resume=ckpt/step_000000003", "checkpoint.every_steps=1")
         self.assertIn("resumed from ckpt/step_000000003: step 3", done.stdout)
         for name in (".step_000000002.part", ".step_000000002.gone"):
-            self.one_message(done.stderr, r"warning: what a killed run left stays: ckpt/%s: cannot remove: Directory not empty$" % re.escape(name))
+            self.one_message(done.stderr, r"warning: what a killed run left stays: ckpt/%s/in_use: cannot remove: Is a directory$" % re.escape(name))
         self.assertRegex(done.stdout, r"ckpt: removed what a killed run left: \.step_000000001\.(part|gone), \.step_000000001\.(part|gone)\n")
-        self.assertRegex(done.stderr, r"warning: an old checkpoint stays: ckpt/\.step_00000000[23]\.gone: cannot remove: Directory not empty\n")
+        self.assertRegex(done.stderr, r"warning: an old checkpoint stays: ckpt/\.step_00000000[23]\.gone/in_use: cannot remove: Is a directory\n")
         self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", ".step_000000002.gone", ".step_000000002.part", ".step_000000003.gone",
                                                                 "step_000000005"])
         self.assertIn("resumed from ckpt/step_000000005: step 5", self.succeed(2, *args).stdout)
