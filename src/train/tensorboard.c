@@ -13,23 +13,38 @@
 
 /* --- protocol buffers --- */
 
-enum { MOST_BYTES = 64 << 10 /* of an event; scalars beyond it are left out */, MOST_TAG = 300 };
+enum { MOST_TAG = 300 };
 
+/* Grows as it is written. */
 typedef struct message {
-    uint8_t bytes[MOST_BYTES];
-    size_t n;
+    uint8_t *bytes;
+    size_t n, room;
+    bool failed; /* there was no memory: it is not whole */
 } message;
 
 static void put_bytes(message *m, const void *data, size_t n)
 {
+    if (m->room - m->n < n) {
+        const size_t room = 2 * (m->n + n);
+        uint8_t *larger = m->failed ? NULL : realloc(m->bytes, room);
+        if (!larger) {
+            m->failed = true;
+            return;
+        }
+        m->bytes = larger;
+        m->room = room;
+    }
     memcpy(m->bytes + m->n, data, n);
     m->n += n;
 }
 
 static void put_varint(message *m, uint64_t v)
 {
-    for (; v >= 0x80; v >>= 7) m->bytes[m->n++] = (uint8_t)(v | 0x80);
-    m->bytes[m->n++] = (uint8_t)v;
+    uint8_t bytes[10];
+    size_t n = 0;
+    for (; v >= 0x80; v >>= 7) bytes[n++] = (uint8_t)(v | 0x80);
+    bytes[n++] = (uint8_t)v;
+    put_bytes(m, bytes, n);
 }
 
 /* Field number and wire type: 0 an integer, 1 eight bytes, 2 bytes with their number before them, 5 four bytes. */
@@ -57,7 +72,6 @@ static void put_scalar(message *m, const char *tag, double value)
 {
     const size_t name = strlen(tag), bytes = 1 + varint_bytes(name) + name + 1 + sizeof(float);
     const float narrow = (float)value;
-    if (m->n + bytes + 8 > MOST_BYTES) return;
     put_key(m, 1, 2);
     put_varint(m, bytes);
     put_text(m, 1, tag, name);
@@ -85,27 +99,30 @@ static uint32_t masked(const void *data, size_t n)
     return (crc >> 15 | crc << 17) + 0xA282EAD8u;
 }
 
+static void end_log(dlrm_tensorboard *t, const char *why)
+{
+    dlrm_warn("%s: cannot write (%s); the log for TensorBoard ends here", t->path, why);
+    dlrm_tensorboard_close(t);
+}
+
 /* As a whole, so that a reader sees no part of it. */
 static void put_record(dlrm_tensorboard *t, const message *m)
 {
-    static uint8_t record[MOST_BYTES + 16];
+    message record = {.failed = m->failed};
     const uint64_t length = m->n;
     const uint32_t head = masked(&length, sizeof length), tail = masked(m->bytes, m->n);
-    size_t n = 0;
-    memcpy(record, &length, 8);
-    memcpy(record + 8, &head, 4);
-    memcpy(record + 12, m->bytes, m->n);
-    memcpy(record + 12 + m->n, &tail, 4);
-    while (n < m->n + 16) {
-        const ssize_t done = write(t->fd, record + n, m->n + 16 - n);
+    put_bytes(&record, &length, sizeof length);
+    put_bytes(&record, &head, sizeof head);
+    put_bytes(&record, m->bytes, m->n);
+    put_bytes(&record, &tail, sizeof tail);
+    if (record.failed) end_log(t, strerror(ENOMEM));
+    for (size_t n = 0; t->fd >= 0 && n < record.n;) {
+        const ssize_t done = write(t->fd, record.bytes + n, record.n - n);
         if (done < 0 && errno == EINTR) continue;
-        if (done < 0) {
-            dlrm_warn("%s: cannot write (%s); the log for TensorBoard ends here", t->path, strerror(errno));
-            dlrm_tensorboard_close(t);
-            return;
-        }
-        n += (size_t)done;
+        if (done < 0) end_log(t, strerror(errno));
+        else n += (size_t)done;
     }
+    free(record.bytes);
 }
 
 static double now(void)
@@ -119,7 +136,6 @@ static double now(void)
 static void begin(message *m)
 {
     const double at = now();
-    m->n = 0;
     put_key(m, 1, 1);
     put_bytes(m, &at, sizeof at);
 }
@@ -148,23 +164,24 @@ static void put_numbers(message *m, const char *prefix, const json_t *map)
 
 void dlrm_tensorboard_write(dlrm_tensorboard *t, const json_t *event)
 {
-    static message values, m;
+    message values = {0}, m = {0};
     const char *kind = json_string_value(json_object_get(event, "event"));
     if (t->fd < 0 || !kind || (strcmp(kind, "step") != 0 && strcmp(kind, "eval") != 0)) return;
-    values.n = 0;
     put_numbers(&values, kind, event);
     begin(&m);
     put_key(&m, 2, 0); /* Event.step */
     put_varint(&m, (uint64_t)json_integer_value(json_object_get(event, "step")));
-    if (m.n + values.n + 8 > MOST_BYTES) return;
     put_text(&m, 5, (const char *)values.bytes, values.n); /* Event.summary */
+    m.failed |= values.failed;
     put_record(t, &m);
+    free(values.bytes);
+    free(m.bytes);
 }
 
 dlrm_status dlrm_tensorboard_open(const dlrm_config *cfg, dlrm_tensorboard *t)
 {
     static const char version[] = "brain.Event:2";
-    static message m;
+    message m = {0};
     const char *folder = cfg->log.tensorboard;
     char host[65] = "host";
     t->fd = -1;
@@ -177,6 +194,7 @@ dlrm_status dlrm_tensorboard_open(const dlrm_config *cfg, dlrm_tensorboard *t)
     begin(&m);
     put_text(&m, 3, version, sizeof version - 1); /* Event.file_version, of the first event */
     put_record(t, &m);
+    free(m.bytes);
     return DLRM_OK;
 }
 

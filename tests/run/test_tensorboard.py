@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """log.tensorboard: event files, read here without TensorBoard, with the numbers of log.jsonl."""
 import os
+import resource
 import struct
+import subprocess
 import time
 
 import numpy as np
 
 import fixture
+import launch
 from fixture import events
 
 
@@ -123,6 +126,23 @@ class TensorBoard(fixture.RunTest):
         os.rename(self.path("made", "tb"), self.path("tb"))
         _, got = self.compare(os.listdir(self.path("tb"))[0])
         self.assertEqual(got[-1][1]["step/vocabularies/seen/keys"], 99)
+
+    def test_many_numbers(self):
+        """All of them, however many: here 4 of each of 1500 tables, with names as long as may be."""
+        tables = "\n    - {name: %s, count: 1500, rows: dynamic, capacity: 2}" % ("n" * 190)
+        self.write("config.yaml", fixture.SYNTHETIC.replace("interaction: dot", "interaction: cat").replace("\n    - {count: 4, rows: 500}", tables))
+        self.succeed(1, "config.yaml", "log.tensorboard=tb", "train.steps=2", "train.batch_size=2")
+        _, got = self.compare(os.listdir(self.path("tb"))[0])
+        self.assertGreater(len(got[-1][1]), 6000)
+
+    def test_cannot_be_written(self):
+        """Training is worth more than its logs: these end, with a warning each."""
+        self.write("config.yaml", fixture.SYNTHETIC)
+        done = subprocess.run([self.trainer, "config.yaml", "log.tensorboard=tb", "train.steps=40"], cwd=self.folder, timeout=launch.PATIENCE, text=True,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.one_message(done.stderr, r"^dlrm-train: warning: tb/events\.out\.\S+: cannot write \(File too large\); the log for TensorBoard ends here$")
+        self.one_message(done.stderr, r"^dlrm-train: warning: run\.jsonl: cannot write \(File too large\); the log ends here$")
 
     def test_refused(self):
         self.write("config.yaml", fixture.SYNTHETIC)
