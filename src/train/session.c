@@ -22,18 +22,26 @@
 
 /* OMP_NUM_THREADS if set; else the cores that this rank may use: its own where the launcher binds ranks to cores, else an
  * even share of the machine's. */
-static int choose_threads(dlrm_comm *comm)
+static dlrm_status choose_threads(dlrm_comm *comm, int *threads)
 {
+    enum { MOST = 1024 };
     const char *set = getenv("OMP_NUM_THREADS");
-    int usable = omp_get_num_procs(), local = dlrm_comm_local_ranks(comm);
-    if (set && atoi(set) > 0) return atoi(set);
+    const int usable = omp_get_num_procs(), local = dlrm_comm_local_ranks(comm);
+    if (set && *set) {
+        char *end;
+        const long n = strtol(set, &end, 10);
+        *threads = (int)n;
+        if (end > set && (*end == 0 || *end == ',') && n >= 1 && n <= MOST) return DLRM_OK; /* a comma: of nested loops, too */
+        return FAIL(DLRM_E_USAGE, "OMP_NUM_THREADS: found \"%.60s\", expected a number of threads from 1 to %d", set, MOST);
+    }
+    *threads = usable / local > 1 ? usable / local : 1;
     if (usable < sysconf(_SC_NPROCESSORS_ONLN)) {
         if (local == 1)
             dlrm_info("note: this rank may use %d of %ld cores (bound by the launcher); mpirun --bind-to none lifts that", usable,
                       sysconf(_SC_NPROCESSORS_ONLN));
-        return usable;
+        *threads = usable;
     }
-    return usable / local > 1 ? usable / local : 1;
+    return DLRM_OK;
 }
 
 /* The tables of records are what records.yaml says; then it has a say in the dense values, too. */
@@ -264,9 +272,11 @@ static dlrm_status open_session(const char *config, int n_overrides, char *const
 {
     dlrm_comm *comm = s->comm;
     int64_t memory;
-    s->threads = choose_threads(comm);
-    omp_set_num_threads(s->threads); /* of parallel loops outside of the backend */
-    const dlrm_status st = (s->machine ? dlrm_config_load_plan : dlrm_config_load)(config, n_overrides, overrides, &s->cfg);
+    dlrm_status st = choose_threads(comm, &s->threads);
+    if (st == DLRM_OK) {
+        omp_set_num_threads(s->threads); /* of parallel loops outside of the backend */
+        st = (s->machine ? dlrm_config_load_plan : dlrm_config_load)(config, n_overrides, overrides, &s->cfg);
+    }
     if (st == DLRM_OK) dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
     TRY(dlrm_comm_agree(comm, st));
     TRY(dlrm_comm_agree(comm, open_own(s)));

@@ -180,6 +180,9 @@ class Resume(CheckpointTest):
         end = events(self.path("run.jsonl"), "end")
         self.assertEqual([(e["first_step"], e["steps"], e["checkpoints"]["saved"]) for e in end], [(0, 8, 1), (8, 0, 0)])
         self.assertIsNone(end[1]["samples_per_s"])
+        # From elsewhere: the folder of this run has none yet.
+        self.succeed(2, "config.yaml", DETERMINISTIC, "checkpoint.path=ckpt_2", "checkpoint.resume=ckpt/step_000000008")
+        self.assertEqual(checkpoints(self.path("ckpt_2")), ["step_000000008"])
 
     def test_target(self):
         """A run that ended at its target is at its end when resumed; with a higher one it goes on."""

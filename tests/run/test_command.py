@@ -99,6 +99,17 @@ class Usage(fixture.RunTest):
             self.says(1, r"%s: there is no checkpoint to resume, and checkpoint\.init_from is not set: there are no weights to evaluate" % mode[0], "config.yaml", *mode)
         self.assertFalse(os.path.exists(self.path("p.npy")))
 
+    def test_threads(self):
+        self.write("config.yaml", fixture.SYNTHETIC)
+        for text in ("0", "-3", "many", "1025", "100000", "99999999999999999999", "2x"):
+            with self.subTest(text):
+                done = launch.train(self.trainer, 2, ["config.yaml"], self.folder, threads=text)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.one_message(done.stderr, r'^dlrm-train: OMP_NUM_THREADS: found "%s", expected a number of threads from 1 to 1024$' % re.escape(text))
+        for text, threads in (("3", 3), ("2,4", 2)):
+            self.assertEqual(launch.train(self.trainer, 1, ["config.yaml"], self.folder, threads=text).returncode, 0)
+            self.assertEqual(events(self.path("run.jsonl"), "start")[0]["threads"], threads)
+
     def test_one_rank_speaks(self):
         self.make_data()
         self.refuse(3, 1, r"train\.stepz", "config.yaml", "train.stepz=5")

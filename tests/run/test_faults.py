@@ -175,6 +175,15 @@ class BadRows(fixture.RunTest):
             self.refused(r"^data/train/%s\.bin: row %d: id %d is outside \[0, %d\) of table %s$" %
                          (name, row, bad, fixture.TABLES[table], table))
 
+    def test_save_under_way(self):
+        """The checkpoint of the step before, which a thread is writing, becomes complete all the same."""
+        rows = self.make_data()["train"]
+        rows.labels[118] = 2
+        self.spoil(rows)
+        self.args = self.args + ["checkpoint.path=ckpt", "checkpoint.every_steps=1"]
+        self.refused(r"^data/train/label\.bin: row 118: label 2 is neither 0 nor 1$")
+        self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", "step_000000001", "step_000000002"])
+
     def test_two_ranks_at_once(self):
         """Each of two ranks has a bad row of the same batch: one message all the same."""
         rows = self.make_data()["train"]
