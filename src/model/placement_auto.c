@@ -10,7 +10,9 @@ typedef struct search {
     const dlrm_model_spec *spec;
     const dlrm_table_load *loads;
     int ranks;
+    const dlrm_placement_args *given; /* of its thresholds, those that are there stay */
     dlrm_placement_args best;
+    double first;     /* times what it takes without is what a first threshold of its kind has to come below */
     double seconds;   /* of the slowest rank; < 0: nothing has been tried */
     int64_t fullest;  /* bytes of the rank that holds most */
     int64_t limit;    /* bytes that a rank should hold at most */
@@ -18,6 +20,9 @@ typedef struct search {
     int64_t *home;    /* [ranks] of a placement, where tables may lie in the host's memory; else NULL */
     int64_t *sizes;   /* [n_tables] elements, rising */
 } search;
+
+static const dlrm_strategy strategies[] = {DLRM_STRATEGY_AUTO, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED, DLRM_BASIC};
+enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
 /* Of the rank that has most: bytes of its tables, or of those in the host's memory (s->home). */
 static int64_t fullest(const search *s, const dlrm_placement *p)
@@ -37,38 +42,41 @@ static int64_t beyond(int64_t bytes, int64_t limit)
     return bytes > limit ? bytes - limit : 0;
 }
 
+/* Nearer to the limit of memory or within it, then faster than `below` times that? */
+static bool surpasses(const search *s, double below, const search *other)
+{
+    const int64_t mine = beyond(s->fullest, s->limit), others = beyond(other->fullest, s->limit);
+    return other->seconds < 0 || mine < others || (mine == others && s->seconds < other->seconds * below);
+}
+
 /* Keeps these arguments if they are better: nearer to the limit of memory or within it, then the slowest rank's time, which has to
  * be `below` times that of those kept. */
 static dlrm_status consider(search *s, const dlrm_placement_args *args, double below)
 {
     dlrm_placement p;
-    double slowest = 0;
-    int64_t most = 0;
+    search tried = *s;
+    tried.best = *args;
+    tried.seconds = 0;
     dlrm_status st = dlrm_placement_deal(s->spec, args, s->loads, s->ranks, &p);
     if (st == DLRM_OK) st = dlrm_placement_seconds(s->spec, args, s->loads, &p, p.seconds, s->home);
     if (st == DLRM_OK) {
-        for (int r = 0; r < s->ranks; r++) slowest = p.seconds[r] > slowest ? p.seconds[r] : slowest;
-        most = fullest(s, &p);
+        for (int r = 0; r < s->ranks; r++) tried.seconds = p.seconds[r] > tried.seconds ? p.seconds[r] : tried.seconds;
+        tried.fullest = fullest(s, &p);
     }
     dlrm_placement_clear(&p);
-    if (st != DLRM_OK) return st;
-    const int64_t mine = beyond(most, s->limit), kept = beyond(s->fullest, s->limit);
-    if (s->seconds >= 0 && (mine > kept || (mine == kept && slowest >= s->seconds * below))) return DLRM_OK;
-    s->best = *args;
-    s->seconds = slowest;
-    s->fullest = most;
-    return DLRM_OK;
+    if (st == DLRM_OK && surpasses(&tried, below, s)) *s = tried;
+    return st;
 }
 
 /* The limit: what a rank holds at most where slices are dealt out by memory, and a tenth more; and what it may hold. */
 static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
 {
-    static const dlrm_strategy strategies[] = {DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED};
+    static const dlrm_strategy by_memory[] = {DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED};
     dlrm_status st = DLRM_OK;
     for (int k = 0; k < 2 && st == DLRM_OK; k++) {
         dlrm_placement_args a = *args;
         dlrm_placement p;
-        a.strategy = strategies[k];
+        a.strategy = by_memory[k];
         st = dlrm_placement_deal(s->spec, &a, s->loads, s->ranks, &p);
         if (st == DLRM_OK && s->home) st = dlrm_placement_seconds(s->spec, &a, s->loads, &p, p.seconds, s->home);
         const int64_t most = st == DLRM_OK ? (int64_t)(1.1 * (double)fullest(s, &p)) : 0;
@@ -82,7 +90,9 @@ static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
 /* --- thresholds, those that are not given --- */
 
 enum { TRIED = 24 /* thresholds of each kind */ };
-static const double BETTER = 0.999, WORTHWHILE = 0.95; /* what a way of cutting tables has to bring: the model is no better than that */
+/* What another threshold has to bring; what a first one of its kind (the model is no better than that); and what all have to that bring
+ * less, together. */
+static const double BETTER = 0.999, WORTHWHILE = 0.95, TOGETHER = 0.971;
 
 /* A budget of the device that does for no placement is told of, with its key's name, by who opens the tables. */
 static bool fits(const search *s)
@@ -94,20 +104,20 @@ static bool fits(const search *s)
 static dlrm_status consider_cut(search *s, const dlrm_placement_args *args, bool new_kind)
 {
     dlrm_placement_args a = *args;
-    TRY(consider(s, &a, new_kind ? WORTHWHILE : BETTER));
+    TRY(consider(s, &a, new_kind ? s->first : BETTER));
     if (fits(s)) return DLRM_OK;
     a.strategy = DLRM_MEMORY_OPTIMIZED;
-    return consider(s, &a, new_kind ? WORTHWHILE : BETTER);
+    return consider(s, &a, new_kind ? s->first : BETTER);
 }
 
 static dlrm_status replicate(search *s)
 {
     const int T = s->spec->n_tables;
-    const bool given = s->best.data_parallel >= 0;
+    const bool given = s->given->data_parallel >= 0;
     for (int i = 0; i < TRIED && !given; i++) {
         dlrm_placement_args a = s->best;
         a.data_parallel = s->sizes[(int64_t)i * (T - 1) / (TRIED - 1)];
-        TRY(consider(s, &a, s->best.data_parallel < 0 ? WORTHWHILE : BETTER));
+        TRY(consider(s, &a, s->best.data_parallel < 0 ? s->first : BETTER));
     }
     return DLRM_OK;
 }
@@ -115,8 +125,8 @@ static dlrm_status replicate(search *s)
 static dlrm_status cut_columns(search *s)
 {
     const int64_t share = (s->spec->table_elements + s->ranks - 1) / s->ranks;
-    const bool given = s->best.column_slice >= 0;
-    for (int i = -2; i < 6 && !given; i++) {
+    const bool given = s->given->column_slice >= 0;
+    for (int i = -4; i < 6 && !given; i++) {
         dlrm_placement_args a = s->best;
         a.column_slice = i < 0 ? share << -i : share >> i;
         if (a.column_slice > 0) TRY(consider_cut(s, &a, s->best.column_slice < 0));
@@ -127,7 +137,7 @@ static dlrm_status cut_columns(search *s)
 static dlrm_status cut_rows(search *s)
 {
     const int T = s->spec->n_tables;
-    const bool given = s->best.row_slice >= 0;
+    const bool given = s->given->row_slice >= 0;
     for (int i = 0; i < TRIED && i < T && !given; i++) {
         dlrm_placement_args a = s->best;
         a.row_slice = s->sizes[T - 1 - i];
@@ -148,29 +158,51 @@ static dlrm_status search_thresholds(search *s)
     return cut_rows(s);
 }
 
+/* Once more, from what has been found and from each way to deal slices out, whatever a first threshold brings: little things that come
+ * together may not leave the best of all that behind. Two rounds, for one kind changes what another does. */
+static dlrm_status search_further(search *s)
+{
+    search best = *s;
+    for (int k = -1; k < STRATEGIES; k++) {
+        search t = best;
+        t.first = BETTER;
+        if (k >= 0) {
+            dlrm_placement_args a = *s->given;
+            a.strategy = strategies[k];
+            t.seconds = -1;
+            TRY(consider(&t, &a, BETTER));
+        }
+        for (int round = 0; round < 2; round++) TRY(search_thresholds(&t));
+        if (surpasses(&t, 1, &best)) best = t;
+    }
+    if (surpasses(&best, TOGETHER, s)) *s = best;
+    return DLRM_OK;
+}
+
 static int by_size(const void *a, const void *b)
 {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
 
-static dlrm_status run(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, search *s)
+/* Without going `further`, whether any placement fits will do. */
+static dlrm_status run(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, bool further, search *s)
 {
-    static const dlrm_strategy strategies[] = {DLRM_STRATEGY_AUTO, DLRM_MEMORY_BALANCED, DLRM_MEMORY_OPTIMIZED, DLRM_BASIC};
     dlrm_status st;
-    *s = (search){.spec = spec, .loads = loads, .ranks = ranks, .best = *args, .seconds = -1};
+    *s = (search){.spec = spec, .loads = loads, .ranks = ranks, .given = args, .best = *args, .first = WORTHWHILE, .seconds = -1};
     TRY_TO(done, st, dlrm_alloc(ranks, sizeof *s->bytes, "placement", &s->bytes));
     if (args->host) TRY_TO(done, st, dlrm_alloc(ranks, sizeof *s->home, "placement", &s->home));
     TRY_TO(done, st, dlrm_alloc(spec->n_tables, sizeof *s->sizes, "placement", &s->sizes));
     for (int t = 0; t < spec->n_tables; t++) s->sizes[t] = spec->tables[t].rows * spec->tables[t].dim;
     qsort(s->sizes, (size_t)spec->n_tables, sizeof *s->sizes, by_size);
     TRY_TO(done, st, bound_memory(s, args));
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < STRATEGIES; k++) {
         dlrm_placement_args a = *args;
         a.strategy = strategies[k];
         TRY_TO(done, st, consider(s, &a, BETTER));
     }
     if (ranks > 1) TRY_TO(done, st, search_thresholds(s));
+    if (ranks > 1 && further && fits(s)) TRY_TO(done, st, search_further(s));
 done:
     dlrm_free(&s->sizes);
     dlrm_free(&s->bytes);
@@ -218,7 +250,7 @@ static dlrm_status enough_ranks(const dlrm_model_spec *spec, const dlrm_placemen
     *enough = 0;
     for (int64_t n = least > ranks ? least : ranks + 1; n <= MOST_RANKS && *enough == 0; n += 1 + n / 16) {
         search s;
-        TRY(run(spec, args, loads, (int)n, &s));
+        TRY(run(spec, args, loads, (int)n, false, &s));
         if (fits(&s)) *enough = (int)n;
     }
     return DLRM_OK;
@@ -246,7 +278,7 @@ dlrm_status dlrm_placement_choose(const dlrm_model_spec *spec, const dlrm_placem
                                   dlrm_placement_args *out)
 {
     search s;
-    TRY(run(spec, args, loads, ranks, &s));
+    TRY(run(spec, args, loads, ranks, true, &s));
     *out = s.best;
     return fits(&s) ? DLRM_OK : refuse(spec, args, loads, &s);
 }
