@@ -1,6 +1,6 @@
 /* A library to preload: a disk that fails. Of the calls that make checkpoints below the folder $FAIL_UNDER (its name as in the
  * paths used), in the rank $FAIL_RANK (default: all), the k-th save has its k-th call fail, so that one run meets every one of
- * them; or, with FAIL_ALWAYS set, every save every call. $FAIL_HOW: ENOSPC, EIO, EROFS, or short: a write of half of the bytes,
+ * them; or, with FAIL_ALWAYS set, every save every call; with FAIL_ONLY set, calls of that name alone count. $FAIL_HOW: ENOSPC, EIO, EROFS, or short: a write of half of the bytes,
  * which is no error. Each failure is told on stderr. KILL: the process is killed as it makes its call number $FAIL_CALL of all saves,
  * removals of files among them. FAIL_REMOVE_S: every removal of a file there takes so many seconds. */
 #include <dlfcn.h>
@@ -44,6 +44,11 @@ static bool fails(const char *what, const char *path)
         last_part[n] = 0;
         save++;
         call = 0;
+    }
+    const char *kind = getenv("FAIL_ONLY");
+    if (kind && strcmp(kind, what) != 0) {
+        pthread_mutex_unlock(&lock);
+        return false;
     }
     call++;
     all_calls += save > 0;
@@ -111,6 +116,12 @@ int fsync(int fd)
 {
     NEXT(fsync);
     return fails_fd("fsync", fd) && !is_short() ? -1 : next(fd);
+}
+
+int sync_file_range(int fd, off64_t at, off64_t bytes, unsigned flags)
+{
+    NEXT(sync_file_range);
+    return fails_fd("sync_file_range", fd) && !is_short() ? -1 : next(fd, at, bytes, flags);
 }
 
 int unlinkat(int folder, const char *path, int flags)

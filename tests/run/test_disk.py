@@ -5,6 +5,7 @@
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -82,6 +83,20 @@ class EachCall(DiskTest):
     def test_other_rank(self):
         failures = self.check(2, 1, "ENOSPC")
         self.assertTrue(all("rank_00001" in where for _, where in failures), failures)
+
+    def test_set_to_work(self):
+        """What the disk says of bytes that it was set to work on, every 32 MiB, it does not say again at the end."""
+        for how, why in (("EIO", "Input/output error"), ("ENOSPC", "No space left on device")):
+            with self.subTest(how=how):
+                shutil.rmtree(self.path("ckpt"), ignore_errors=True)
+                done = self.run_failing(1, how, "train.steps=5", "checkpoint.every_steps=1", "checkpoint.keep=1", "log.jsonl=%s.jsonl" % how,
+                                        "model.tables=[{rows: 2400000}]", FAIL_ONLY="sync_file_range")
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertEqual(done.stderr.count("fail_disk: %s sync_file_range: .step_" % how), 3)
+                saves = events(self.path(how + ".jsonl"), "checkpoint")
+                self.assertEqual([e["saved"] for e in saves], [False, False, False, True, True])
+                for e in saves[:3]:
+                    self.assertRegex(e["why"], r"rank_00000\.safetensors: cannot bring it to disk: " + why)
 
     def test_while_training_waits(self):
         """Without a copy, straight from the model. (The copy is for saves on the way: here each is the last of its run.)"""
