@@ -2,7 +2,8 @@
  * paths used), in the rank $FAIL_RANK (default: all), the k-th save has its k-th call fail, so that one run meets every one of
  * them; or, with FAIL_ALWAYS set, every save every call; with FAIL_ONLY set, calls of that name alone count. $FAIL_HOW: ENOSPC, EIO, EROFS, or short: a write of half of the bytes,
  * which is no error. Each failure is told on stderr. KILL: the process is killed as it makes its call number $FAIL_CALL of all saves,
- * removals of files among them. FAIL_REMOVE_S: every removal of a file there takes so many seconds. */
+ * removals of files among them. FAIL_REMOVE_S: every removal of a file there takes so many seconds, FAIL_WRITE_S:
+ * every write ($FAIL_RANK's). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -62,14 +63,26 @@ static bool fails(const char *what, const char *path)
     return now;
 }
 
-static bool fails_fd(const char *what, int fd)
+static bool name_of(int fd, char path[PATH_MAX])
 {
-    char link[64], path[PATH_MAX];
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
+    ssize_t n = readlink(link, path, PATH_MAX - 1);
     if (n < 0) return false;
     path[n] = 0;
-    return fails(what, path);
+    return true;
+}
+
+static bool is_below(int fd)
+{
+    char path[PATH_MAX];
+    return name_of(fd, path) && below(path);
+}
+
+static bool fails_fd(const char *what, int fd)
+{
+    char path[PATH_MAX];
+    return name_of(fd, path) && fails(what, path);
 }
 
 static bool is_short(void)
@@ -108,6 +121,8 @@ int fallocate64(int fd, int mode, off64_t at, off64_t bytes)
 ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t at)
 {
     NEXT(pwrite64);
+    const char *seconds = getenv("FAIL_WRITE_S"), *rank = getenv("OMPI_COMM_WORLD_RANK"), *only = getenv("FAIL_RANK");
+    if (seconds && is_below(fd) && (!only || !rank || strcmp(only, rank) == 0)) sleep((unsigned)atoi(seconds));
     if (!fails_fd("pwrite", fd)) return next(fd, data, bytes, at);
     return is_short() ? next(fd, data, (bytes + 1) / 2, at) : -1;
 }

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 
 import numpy as np
 
@@ -152,6 +153,27 @@ class Slow(DiskTest):
     def run_slow(self, seconds, timeout):
         return self.run_failing(2, "", "train.steps=20", "checkpoint.every_steps=5", "checkpoint.keep=1", "parallel.timeout_s=%d" % timeout,
                                 FAIL_REMOVE_S=str(seconds))
+
+    def test_writing_is_waited_for(self):
+        """As long as some bytes get to the disk within each timeout, the whole may take longer."""
+        for more in ([], ["checkpoint.every_steps=1"]):  # straight from the model; beside the training
+            shutil.rmtree(self.path("ckpt"), ignore_errors=True)
+            start = time.monotonic()
+            done = self.run_failing(2, "", "train.steps=1", "parallel.timeout_s=3", *more, FAIL_WRITE_S="1", FAIL_RANK="1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertGreater(time.monotonic() - start, 4)
+            self.assertEqual(self.all_sound(1), ["step_000000001"])
+
+    def test_writing_without_an_end(self):
+        """Ends the job in time, with the rank and its file; older checkpoints stay."""
+        self.succeed(2, *ARGS, "checkpoint.path=ckpt", "train.steps=2")
+        done = self.run_failing(2, "", "train.steps=6", "checkpoint.every_steps=2", "parallel.timeout_s=3", FAIL_WRITE_S="1000", FAIL_RANK="1")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.one_message(done.stderr, r"^dlrm-train: rank 1: ckpt/\.step_000000004\.part/rank_00001\.safetensors: the disk has taken nothing for longer than "
+                         r"parallel\.timeout_s \(3 s\)")
+        self.assertEqual((checkpoints(self.path("ckpt")), leftovers(self.path("ckpt"))), (["step_000000002"], [".step_000000004.part"]))
+        self.succeed(1, *ARGS, "checkpoint.path=ckpt", "train.steps=3")
+        self.assertEqual(self.all_sound(3), ["step_000000002", "step_000000003"])
 
     def test_removal_is_waited_for(self):
         done = self.run_slow(1, 100)
