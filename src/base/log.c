@@ -82,9 +82,19 @@ void dlrm_warn(const char *fmt, ...)
     dlrm_error_line(text);
 }
 
-double dlrm_now(void)
+static double read_clock(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+double dlrm_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+double dlrm_now_since_1970(void)
+{
+    return read_clock(CLOCK_REALTIME);
 }

@@ -14,4 +14,5 @@ void dlrm_error_line(const char *text);
 void dlrm_progress(const char *fmt, ...) DLRM_PRINTF(1, 2);
 bool dlrm_log_is_terminal(void); /* does what this rank prints end up on a terminal? */
 
-double dlrm_now(void); /* monotonic seconds */
+double dlrm_now(void);        /* monotonic seconds */
+double dlrm_now_since_1970(void); /* seconds, as the system's clock has them */

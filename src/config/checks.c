@@ -78,6 +78,7 @@ static dlrm_status check_written(const dlrm_config *cfg)
         const char *key, *path, *expected;
     } written[] = {{"checkpoint.export", cfg->checkpoint.export_to, "a folder that is no checkpoint of checkpoint.path"},
                    {"log.jsonl", cfg->log.jsonl, "a file outside of the checkpoints of checkpoint.path"},
+                   {"log.mlperf", cfg->log.mlperf, "a file outside of the checkpoints of checkpoint.path"},
                    {"log.tensorboard", cfg->log.tensorboard, "a folder outside of the checkpoints of checkpoint.path"}};
     for (size_t i = 0; i < sizeof written / sizeof *written && cfg->checkpoint.path; i++)
         if (written[i].path && is_among_checkpoints(written[i].path, cfg->checkpoint.path))

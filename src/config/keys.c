@@ -4,9 +4,8 @@
 
 #include "config/config.h"
 
-/* What a row or a name says that cannot be had yet; BUILT in its place makes it work. */
+/* What a name says that this build cannot have; BUILT in its place makes it work. */
 #define BUILT NULL
-#define NOT_BUILT "not available in this build"
 #ifdef DLRM_CUDA
 #define ON_GPU BUILT
 #else
@@ -368,7 +367,7 @@ static const dlrm_key config_keys[] = {
     NAME("log.progress", log.progress, "auto", progresses, "A progress bar. auto: on a terminal."),
     TEXT("log.tensorboard", log.tensorboard, "null", "a path",
          "Folder of TensorBoard event files: the numbers of the log's step and eval events. Each run adds a file.", OR_NULL(0)),
-    TEXT("log.mlperf", log.mlperf, "null", "a path", "File of MLPerf log lines.", OR_NULL(0), .missing = NOT_BUILT),
+    TEXT("log.mlperf", log.mlperf, "null", "a path", "File of MLPerf's log lines of a training: docs/log.md.", OR_NULL(0)),
 };
 #undef OWNER
 const dlrm_key_table dlrm_config_keys = KEY_TABLE(config_keys);

@@ -39,7 +39,6 @@ typedef struct dlrm_key {
     const char *unit;
     const dlrm_key_name *names; /* NAME: all there are. INT, TEXT: words with a meaning of their own; an INT is then their value */
     unsigned takers;            /* 0, or the values (a bit each) of the table's first key that this row belongs to */
-    const char *missing; /* as dlrm_key_name; the default (and for TEXT any of `names`) is accepted all the same */
     const struct dlrm_key_table *sub; /* MAP, TABLES, FEATURES: their keys */
     const char *text;
 } dlrm_key;

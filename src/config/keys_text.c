@@ -111,7 +111,6 @@ void dlrm_key_explain(const dlrm_key *key, const dlrm_key_table *t, char *buf, s
         if (v->missing) append(buf, bytes, "%s%s", first ? " [" : ", ", v->name);
         if (v->missing && !more) append(buf, bytes, ": %s]", v->missing);
     }
-    if (key->missing) append(buf, bytes, " [other than the default: %s]", key->missing);
 }
 
 int dlrm_key_distance(const char *a, const char *b)

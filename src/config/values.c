@@ -122,39 +122,16 @@ static bool read_scalar(const dlrm_key *key, const dlrm_yaml *node, void *out, c
     }
 }
 
-static bool same_value(const dlrm_key *key, const void *a, const void *b)
-{
-    if (key->type != DLRM_KEY_TEXT) return memcmp(a, b, key->size) == 0;
-    const char *s = *(const char *const *)a, *t = *(const char *const *)b;
-    return s == t || (s && t && !strcmp(s, t));
-}
-
 static dlrm_yaml default_node(const dlrm_key *key)
 {
     return (dlrm_yaml){.kind = DLRM_YAML_SCALAR, .file = "default", .text = (char *)key->def};
 }
 
-/* Work that this build lacks: the default stands for doing without, and so do a text's own words. A plan is for any build. */
-static dlrm_status check_built(const dlrm_config *cfg, const dlrm_key *key, const dlrm_yaml *node, const char *path, const void *value,
-                               const dlrm_key_name *which)
+/* A name that this build lacks. A plan is for any build. */
+static dlrm_status check_built(const dlrm_config *cfg, const dlrm_yaml *node, const char *path, const dlrm_key_name *which)
 {
-    const char *missing = which ? which->missing : key->missing;
-    if (!missing || (which && cfg->for_plan)) return DLRM_OK;
-    if (!which) {
-        union {
-            int64_t i;
-            double d;
-            bool b;
-            const char *text;
-        } usual;
-        dlrm_yaml def = default_node(key);
-        DLRM_ASSERT(read_scalar(key, &def, &usual, &which) && key->size <= sizeof usual);
-        if (same_value(key, value, &usual)) return DLRM_OK;
-        for (const dlrm_key_name *v = key->names; v && v->name; v++)
-            if (!strcmp(v->name, *(const char *const *)value)) return DLRM_OK;
-    }
-    char found[80];
-    return dlrm_yaml_fail(node, "%s: found \"%s\": %s", path, dlrm_yaml_describe(node, found, sizeof found), missing);
+    if (!which || !which->missing || cfg->for_plan) return DLRM_OK;
+    return dlrm_yaml_fail(node, "%s: found \"%s\": %s", path, which->name, which->missing);
 }
 
 /* --- lists of maps --- */
@@ -263,7 +240,7 @@ static dlrm_status read_key(dlrm_config *cfg, const dlrm_key *key, const dlrm_ya
         return read_features(cfg, key, node, path);
     default:
         if (!read_scalar(key, node, out, &which)) return fail_value(key, node, path);
-        return check_built(cfg, key, node, path, out, which);
+        return check_built(cfg, node, path, which);
     }
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,42 +61,52 @@ static int descriptor_of(const char *path)
 static dlrm_status share(const dlrm_config *cfg, int fd, dlrm_jsonl *out)
 {
     if ((fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDONLY)
-        return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", which is open to be read; expected one to be written", out->path);
+        return dlrm_config_fail(cfg, out->kind->key, "found \"%s\", which is open to be read; expected one to be written", out->path);
     out->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (out->fd < 0) return dlrm_config_fail(cfg, "log.jsonl", "cannot write to \"%s\": %s", out->path, strerror(errno));
+    out->shared = true;
+    if (out->fd < 0) return dlrm_config_fail(cfg, out->kind->key, "cannot write to \"%s\": %s", out->path, strerror(errno));
     return DLRM_OK;
 }
 
-dlrm_status dlrm_jsonl_open(const dlrm_config *cfg, bool append, dlrm_jsonl *out)
+dlrm_status dlrm_jsonl_open(const dlrm_config *cfg, const dlrm_jsonl_kind *kind, const char *path, bool append, dlrm_jsonl *out)
 {
-    const char *path = cfg->log.jsonl;
-    static const char begins[] = "{\"event\":\"";
     struct stat s;
-    *out = (dlrm_jsonl){.fd = -1, .path = path};
+    *out = (dlrm_jsonl){.fd = -1, .kind = kind, .path = path};
     if (!path) return DLRM_OK;
     const bool there = stat(path, &s) == 0, pipe = there && S_ISFIFO(s.st_mode);
-    if (there && S_ISBLK(s.st_mode)) return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a disk; expected a file on one", path);
+    if (there && S_ISBLK(s.st_mode)) return dlrm_config_fail(cfg, out->kind->key, "found \"%s\", a disk; expected a file on one", path);
     if (there && S_ISREG(s.st_mode) && descriptor_of(path) >= 0) return share(cfg, descriptor_of(path), out);
-    if (dlrm_file_begins_otherwise(path, begins, sizeof begins - 1))
-        return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a file that is no log; expected a log of events, an empty file, or a name for a new one",
-                                path);
-    out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (append ? O_APPEND : O_TRUNC), 0666);
+    if (dlrm_file_begins_otherwise(path, kind->first, strlen(kind->first)))
+        return dlrm_config_fail(cfg, kind->key, "found \"%s\", a file that is no log; expected a log of %s, an empty file, or a name for a new one",
+                                path, kind->words);
+    out->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (append ? O_APPEND : 0), 0666);
     if (out->fd < 0 && errno == ENXIO && pipe)
-        return dlrm_config_fail(cfg, "log.jsonl", "found \"%s\", a pipe that nobody reads; expected a file, or a reader first", path);
-    if (out->fd < 0) return dlrm_config_fail(cfg, "log.jsonl", "cannot create \"%s\": %s", path, strerror(errno));
+        return dlrm_config_fail(cfg, out->kind->key, "found \"%s\", a pipe that nobody reads; expected a file, or a reader first", path);
+    if (out->fd < 0) return dlrm_config_fail(cfg, out->kind->key, "cannot create \"%s\": %s", path, strerror(errno));
+    out->replaces = !append && there && S_ISREG(s.st_mode);
     if (append && there && S_ISREG(s.st_mode)) end_line(path, out->fd);
     return DLRM_OK;
 }
 
+dlrm_status dlrm_jsonl_check_apart(const dlrm_config *cfg, const dlrm_jsonl *first, const dlrm_jsonl *second)
+{
+    struct stat a, b;
+    if (first->fd < 0 || second->fd < 0 || first->shared || second->shared || fstat(first->fd, &a) != 0 || fstat(second->fd, &b) != 0) return DLRM_OK;
+    if (!S_ISREG(a.st_mode) || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return DLRM_OK;
+    return dlrm_config_fail(cfg, second->kind->key, "found \"%s\", the file of %s, expected another one", second->path, first->kind->key);
+}
+
 void dlrm_jsonl_write(dlrm_jsonl *l, json_t *event)
 {
-    char *text = l->fd < 0 ? NULL : json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    char *object = l->fd < 0 ? NULL : json_dumps(event, JSON_COMPACT | JSON_REAL_PRECISION(9)), *line = NULL;
     json_decref(event);
     if (l->fd < 0) return;
-    const size_t n = text ? strlen(text) : 0;
-    if (text) text[n] = '\n'; /* in the place of its end: a line is written as a whole */
-    const int failed = text ? put(l->fd, text, n + 1) : ENOMEM;
-    free(text);
+    if (l->replaces && ftruncate(l->fd, 0) != 0) dlrm_warn("%s: cannot be emptied: %s", l->path, strerror(errno));
+    l->replaces = false;
+    const int n = object ? asprintf(&line, "%s%s\n", l->kind->before, object) : -1;
+    const int failed = n < 0 ? ENOMEM : put(l->fd, line, (size_t)n); /* as a whole */
+    free(object);
+    if (n >= 0) free(line);
     if (!failed) return;
     dlrm_warn("%s: cannot write (%s); the log ends here", l->path, strerror(failed));
     dlrm_jsonl_close(l);

@@ -10,7 +10,6 @@
 #include "base/mem.h"
 #include "backend/cpu/gemm.h"
 #include "train/device.h"
-#include "train/jsonl.h"
 #include "train/tensorboard.h"
 #include "train/vocabularies.h"
 
@@ -29,6 +28,7 @@ struct dlrm_report {
     dlrm_session *s;
     dlrm_jsonl jsonl; /* rank 0 */
     dlrm_tensorboard board;
+    dlrm_mlperf mlperf;
     dlrm_device_meter *meter;
     dlrm_vocabularies vocabularies;
     bool bar;
@@ -67,6 +67,7 @@ static json_t *text(const char *s)
 static void write_event(dlrm_report *r, json_t *event)
 {
     dlrm_tensorboard_write(&r->board, event);
+    dlrm_mlperf_write(&r->mlperf, event);
     dlrm_jsonl_write(&r->jsonl, event);
 }
 
@@ -153,9 +154,13 @@ static void start_lines(const dlrm_session *s)
 
 static dlrm_status open_log(dlrm_report *r, bool append)
 {
+    static const dlrm_jsonl_kind kind = {"log.jsonl", "", "{\"event\":\"", "events"};
+    const dlrm_config *cfg = &r->s->cfg;
     if (r->s->comm->rank != 0) return DLRM_OK;
-    TRY(dlrm_jsonl_open(&r->s->cfg, append, &r->jsonl));
-    TRY(dlrm_tensorboard_open(&r->s->cfg, &r->board));
+    TRY(dlrm_jsonl_open(cfg, &kind, cfg->log.jsonl, append, &r->jsonl));
+    TRY(dlrm_mlperf_open(r->s, append, &r->mlperf));
+    TRY(dlrm_jsonl_check_apart(cfg, &r->jsonl, &r->mlperf.log));
+    TRY(dlrm_tensorboard_open(cfg, &r->board));
     int64_t steps = dlrm_session_steps(r->s) - r->s->first_step;
     r->capacity = steps < 1 ? 1 : steps < KEPT_STEPS ? steps : KEPT_STEPS;
     TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));
@@ -174,7 +179,7 @@ dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out)
     TRY(dlrm_comm_agree(s->comm, dlrm_alloc(1, sizeof *r, "report", out)));
     r = *out;
     r->s = s;
-    r->jsonl.fd = r->board.fd = -1;
+    r->jsonl.fd = r->mlperf.log.fd = r->board.fd = -1;
     r->bar = s->cfg.log.progress == 1 || (s->cfg.log.progress < 0 && dlrm_log_is_terminal());
     TRY(dlrm_vocabularies_open(s, &r->vocabularies));
     TRY(dlrm_comm_agree(s->comm, open_log(r, append)));
@@ -188,12 +193,18 @@ void dlrm_report_close(dlrm_report **rp)
     dlrm_report *r = *rp;
     if (!r) return;
     dlrm_jsonl_close(&r->jsonl);
+    dlrm_mlperf_close(&r->mlperf);
     dlrm_tensorboard_close(&r->board);
     dlrm_device_meter_close(&r->meter);
     dlrm_vocabularies_close(&r->vocabularies);
     dlrm_free(&r->step_ms);
     dlrm_free(&r->sorted);
     dlrm_free(rp);
+}
+
+dlrm_mlperf *dlrm_report_mlperf(dlrm_report *r)
+{
+    return &r->mlperf;
 }
 
 static void eta_text(double seconds, char *buf, size_t bytes)

@@ -1,8 +1,9 @@
-/* What a run says: lines and a progress bar on stdout, JSON lines in log.jsonl (design.md section 4). Rank 0 writes; the
- * functions marked so are collective. */
+/* What a run says: lines and a progress bar on stdout, events to log.jsonl, log.tensorboard and log.mlperf (docs/log.md). Rank 0
+ * writes; the functions marked so are collective. */
 #pragma once
 #include "checkpoint/save.h"
 #include "train/evaluate.h"
+#include "train/mlperf.h"
 #include "train/work.h"
 
 typedef struct dlrm_report dlrm_report;
@@ -11,6 +12,8 @@ typedef struct dlrm_report dlrm_report;
  * resume event. append: keep what the file has (such a run's log continues; --eval must not cost the log of the training). */
 dlrm_status dlrm_report_open(dlrm_session *s, bool append, dlrm_report **out) DLRM_MUST_USE;
 void dlrm_report_close(dlrm_report **r);
+/* For what MLPerf's lines tell and events do not. */
+dlrm_mlperf *dlrm_report_mlperf(dlrm_report *r);
 
 /* After each training step: how long it took, of that waiting for data, ids clamped. Allocates nothing. */
 void dlrm_report_step(dlrm_report *r, int64_t step, int64_t samples, double seconds, double wait_seconds);

@@ -293,7 +293,7 @@ static dlrm_status open_session(const char *config, int n_overrides, char *const
 dlrm_status dlrm_session_open(const char *config, int n_overrides, char *const *overrides, dlrm_comm *comm, dlrm_purpose purpose,
                               dlrm_session *s)
 {
-    *s = (dlrm_session){.comm = comm, .ranks = comm->ranks, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1, .host_room = -1};
+    *s = (dlrm_session){.comm = comm, .opened_at = dlrm_now_since_1970(), .ranks = comm->ranks, .weights_only = purpose == DLRM_TO_SCORE, .lock = -1, .host_room = -1};
     return open_session(config, n_overrides, overrides, purpose, s);
 }
 

@@ -13,6 +13,7 @@ typedef struct dlrm_session {
     dlrm_model_spec spec;
     dlrm_dataset *data;
     dlrm_comm *comm;
+    double opened_at;     /* when that began, in seconds since 1970 */
     int ranks;            /* comm's, or those that are planned for */
     const dlrm_machine *machine; /* of each of them, in a plan; else NULL */
     int threads;          /* of this rank */

@@ -125,17 +125,10 @@ static void put_record(dlrm_tensorboard *t, const message *m)
     free(record.bytes);
 }
 
-static double now(void)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_REALTIME, &at);
-    return (double)at.tv_sec + 1e-9 * (double)at.tv_nsec;
-}
-
 /* Event.wall_time */
 static void begin(message *m)
 {
-    const double at = now();
+    const double at = dlrm_now_since_1970();
     put_key(m, 1, 1);
     put_bytes(m, &at, sizeof at);
 }

@@ -25,6 +25,7 @@ typedef struct trainer {
     bool evaluates;
     dlrm_evaluator evaluator;
     dlrm_report *report;
+    dlrm_mlperf *mlperf;
     dlrm_saving saving;
     int64_t steps, step, clamped;
     double rate, embedding_rate, loss;
@@ -167,6 +168,7 @@ static dlrm_status evaluate(trainer *t)
 {
     dlrm_evaluation e;
     dlrm_mem_freeze(false);
+    dlrm_mlperf_eval_start(t->mlperf, t->step);
     TRY(dlrm_evaluator_run(&t->evaluator, &e));
     dlrm_mem_freeze(true);
     t->signal = e.signal;
@@ -239,7 +241,9 @@ static dlrm_status loop(trainer *t)
     TRY(resume(t));
     while (t->step < t->steps && !t->signal && !target_reached(t)) {
         int saving = DLRM_SAVING_IDLE;
+        dlrm_mlperf_step_start(t->mlperf, t->step + 1);
         TRY(step(t, &saving));
+        dlrm_mlperf_step_stop(t->mlperf, t->step);
         const bool line = is_line_due(t);
         if (line || dlrm_losses_full(&t->losses)) TRY(tell(t, line));
         if (dlrm_session_evaluates(t->s, t->step) && !t->signal) TRY(evaluate(t));
@@ -249,6 +253,7 @@ static dlrm_status loop(trainer *t)
         else
             TRY(poll_save(t, saving));
     }
+    dlrm_mlperf_run_stop(t->mlperf, t->step, !t->signal && (t->s->cfg.eval.target_auc == 0 || target_reached(t)));
     return save(t, false);
 }
 
@@ -256,6 +261,7 @@ static dlrm_status loop(trainer *t)
 static dlrm_status fail_after_last_save(trainer *t, dlrm_status st)
 {
     char why[4200];
+    dlrm_mlperf_run_stop(t->mlperf, t->step, false);
     snprintf(why, sizeof why, "%s", dlrm_error_message());
     if (dlrm_saving_finish(&t->saving, t->report) != DLRM_OK) dlrm_warn("%s", dlrm_error_message());
     return FAIL(st, "%s", why);
@@ -280,6 +286,7 @@ static dlrm_status finish(trainer *t, int *exit_code)
 dlrm_status dlrm_train(dlrm_session *s, int *exit_code)
 {
     trainer t = {.s = s, .steps = dlrm_session_steps(s)};
+    const double data_at = dlrm_now_since_1970();
     dlrm_status st;
     if (!dlrm_session_has_test(s)) dlrm_info("note: the data has no test split; nothing is evaluated");
     dlrm_signals_catch();
@@ -287,6 +294,8 @@ dlrm_status dlrm_train(dlrm_session *s, int *exit_code)
     if (s->cfg.checkpoint.export_to) TRY_TO(done, st, dlrm_weights_check_export(&s->model, s->cfg.checkpoint.export_to));
     TRY_TO(done, st, dlrm_saving_open(s, &t.saving));
     TRY_TO(done, st, dlrm_report_open(s, s->from.folder[0] != 0, &t.report));
+    t.mlperf = dlrm_report_mlperf(t.report);
+    dlrm_mlperf_run_start(t.mlperf, data_at);
     st = loop(&t);
     dlrm_mem_freeze(false);
     st = st == DLRM_OK ? finish(&t, exit_code) : fail_after_last_save(&t, st);

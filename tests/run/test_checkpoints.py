@@ -245,20 +245,14 @@ class Placements(CheckpointTest):
         for name in straight:
             np.testing.assert_array_equal(last[name], straight[name], name)
 
-    def need(self, key):
-        if "not available in this build" in self.succeed(1, "--help", key).stdout:
-            self.skipTest(key + " is not available in this build")
-
     def test_replicated(self):
         self.check(OPTIMIZERS["momentum"], self.REPLICATED)
 
     def test_rows(self):
-        self.need("parallel.row_slice_threshold")
         self.check("optimizer.embedding={name: rowwise_adagrad, learning_rate: 0.1}", self.ROWS)
         self.assertTrue(any("@rows_" in piece for piece in self.pieces("step_000000006")))
 
     def test_columns(self):
-        self.need("parallel.column_slice_threshold")
         self.check(OPTIMIZERS["adam"], self.COLUMNS)
         self.assertTrue(any("@cols_" in piece for piece in self.pieces("step_000000002")))
 
@@ -554,7 +548,7 @@ class Leftovers(CheckpointTest):
                              ("link", "data/../link/.step_000000003.part")):
             self.refuse(1, 1, r'checkpoint\.export: found "%s", expected a folder that is no checkpoint of checkpoint\.path$' % re.escape(export),
                         "config.yaml", "checkpoint.path=" + path, "checkpoint.export=" + export)
-            for key, expected in (("log.jsonl", "file"), ("log.tensorboard", "folder")):
+            for key, expected in (("log.jsonl", "file"), ("log.mlperf", "file"), ("log.tensorboard", "folder")):
                 self.refuse(1, 1, r'%s: found "%s", expected a %s outside of the checkpoints of checkpoint\.path$' % (re.escape(key), re.escape(export), expected),
                             "config.yaml", "checkpoint.path=" + path, "%s=%s" % (key, export))
         self.assertEqual(sorted(os.listdir(self.path("ckpt"))), [".lock", "step_000000002"])
