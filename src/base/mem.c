@@ -1,6 +1,7 @@
 #include "base/mem.h"
 
 #include <limits.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,19 @@ dlrm_status dlrm_grow(int64_t n, size_t size, int64_t first, const char *what, v
     dlrm_free(list);
     *(void **)list = more;
     *room = larger;
+    return DLRM_OK;
+}
+
+dlrm_status dlrm_alloc_text(char **out, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    TRY(dlrm_alloc(n + 1, 1, "a text", out));
+    va_start(ap, fmt);
+    vsnprintf(*out, (size_t)n + 1, fmt, ap);
+    va_end(ap);
     return DLRM_OK;
 }
 

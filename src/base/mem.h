@@ -21,6 +21,9 @@ dlrm_status dlrm_alloc(int64_t count, size_t size, const char *what, void *out) 
  * list moves to twice the room, `first` elements to begin with. After an error all is as before. */
 dlrm_status dlrm_grow(int64_t n, size_t size, int64_t first, const char *what, void *list, int64_t *room) DLRM_MUST_USE;
 
+/* *out = the formatted text, in memory of dlrm_alloc. */
+dlrm_status dlrm_alloc_text(char **out, const char *fmt, ...) DLRM_PRINTF(2, 3) DLRM_MUST_USE;
+
 /* Frees *(void **)p and clears it; NULL is fine. Only for memory of dlrm_alloc. */
 void dlrm_free(void *p);
 

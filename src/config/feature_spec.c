@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,22 +31,9 @@ const char *dlrm_elem_text(dlrm_elem e)
     return elems[e].text;
 }
 
-dlrm_status dlrm_feature_text(char **out, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    TRY(dlrm_alloc(n + 1, 1, "a name of the data's description", out));
-    va_start(ap, fmt);
-    vsnprintf(*out, (size_t)n + 1, fmt, ap);
-    va_end(ap);
-    return DLRM_OK;
-}
-
 dlrm_status dlrm_feature_spec_make(const char *path, int n_categorical, dlrm_feature_spec *out)
 {
-    TRY(dlrm_feature_text(&out->path, "%s", path));
+    TRY(dlrm_alloc_text(&out->path, "%s", path));
     TRY(dlrm_alloc(n_categorical, sizeof *out->categorical, "the categorical features", &out->categorical));
     for (int s = 0; s < DLRM_SPLITS; s++) {
         TRY(dlrm_alloc(n_categorical, sizeof(char *), "the file names", &out->split[s].ids));
@@ -104,16 +90,16 @@ static dlrm_status parse_sizes(const char *folder, json_t *root, dlrm_feature_sp
         c->dtype = c->cardinality < INT8_MAX ? DLRM_INT8 : c->cardinality < INT16_MAX ? DLRM_INT16 : DLRM_INT32;
         c->hotness = 1;
         char *where;
-        TRY(dlrm_feature_text(&c->name, "cat_%d", j));
-        TRY(dlrm_feature_text(&where, "%s: %s", out->path, key));
+        TRY(dlrm_alloc_text(&c->name, "cat_%d", j));
+        TRY(dlrm_alloc_text(&where, "%s: %s", out->path, key));
         c->where = where;
         for (int s = 0; s < DLRM_SPLITS; s++)
-            TRY(dlrm_feature_text(&out->split[s].ids[j], "%s/%s/cat_%d.bin", folder, split_folder[s], j));
+            TRY(dlrm_alloc_text(&out->split[s].ids[j], "%s/%s/cat_%d.bin", folder, split_folder[s], j));
         j++;
     }
     for (int s = 0; s < DLRM_SPLITS; s++) {
-        TRY(dlrm_feature_text(&out->split[s].label, "%s/%s/label.bin", folder, split_folder[s]));
-        TRY(dlrm_feature_text(&out->split[s].dense, "%s/%s/numerical.bin", folder, split_folder[s]));
+        TRY(dlrm_alloc_text(&out->split[s].label, "%s/%s/label.bin", folder, split_folder[s]));
+        TRY(dlrm_alloc_text(&out->split[s].dense, "%s/%s/numerical.bin", folder, split_folder[s]));
         out->split[s].present = true;
     }
     out->label_dtype = DLRM_BOOL;
@@ -180,7 +166,7 @@ static dlrm_status load_sizes(const char *folder, const char *path, dlrm_feature
     dlrm_status st = read_text(path, &text, &bytes);
     if (st == DLRM_OK) st = dlrm_feature_spec_parse_sizes(folder, path, text, bytes, out);
     if (st == DLRM_OK) st = dlrm_feature_count_dense(out);
-    if (st == DLRM_OK) st = dlrm_feature_text(&test, "%s/%s", folder, split_folder[DLRM_TEST_SPLIT]);
+    if (st == DLRM_OK) st = dlrm_alloc_text(&test, "%s/%s", folder, split_folder[DLRM_TEST_SPLIT]);
     if (st == DLRM_OK) out->split[DLRM_TEST_SPLIT].present = access(test, F_OK) == 0;
     dlrm_free(&text);
     dlrm_free(&test);
@@ -194,8 +180,8 @@ dlrm_status dlrm_feature_spec_load(const char *folder, dlrm_feature_spec *out)
     char *yaml = NULL, *sizes = NULL;
     struct stat s;
     dlrm_status st;
-    TRY_TO(end, st, dlrm_feature_text(&yaml, "%s/feature_spec.yaml", folder));
-    TRY_TO(end, st, dlrm_feature_text(&sizes, "%s/model_size.json", folder));
+    TRY_TO(end, st, dlrm_alloc_text(&yaml, "%s/feature_spec.yaml", folder));
+    TRY_TO(end, st, dlrm_alloc_text(&sizes, "%s/model_size.json", folder));
     if (access(yaml, F_OK) == 0)
         st = load_yaml(folder, yaml, out);
     else if (access(sizes, F_OK) == 0)

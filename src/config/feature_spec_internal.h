@@ -5,8 +5,6 @@
 
 enum { DLRM_MAX_FEATURES = 1 << 20, DLRM_MAX_HOTNESS = 1 << 20 };
 
-/* *out = the formatted text, of dlrm_alloc. */
-dlrm_status dlrm_feature_text(char **out, const char *fmt, ...) DLRM_PRINTF(2, 3) DLRM_MUST_USE;
 /* Room for the categorical features and each split's file names. */
 dlrm_status dlrm_feature_spec_make(const char *path, int n_categorical, dlrm_feature_spec *out) DLRM_MUST_USE;
 /* A regular file's size; anything else is an error that names it. */

@@ -130,9 +130,9 @@ static dlrm_status parse_count(const feature *f, const dlrm_yaml *node, const ch
 static dlrm_status parse_categorical(const feature *f, dlrm_categorical *out)
 {
     const char *name = f->name->text;
-    TRY(dlrm_feature_text(&out->name, "%s", name));
+    TRY(dlrm_alloc_text(&out->name, "%s", name));
     char *where;
-    TRY(dlrm_feature_text(&where, "%s:%d:%d", f->entry->file, f->entry->line, f->entry->column));
+    TRY(dlrm_alloc_text(&where, "%s:%d:%d", f->entry->file, f->entry->line, f->entry->column));
     out->where = where;
     TRY(parse_dtype(f, 1 << DLRM_INT8 | 1 << DLRM_INT16 | 1 << DLRM_INT32 | 1 << DLRM_INT64,
                     "int8, int16, int32 or int64", &out->dtype));
@@ -212,7 +212,7 @@ static dlrm_status join(const parser *p, const dlrm_yaml *name, const char *path
     if (leaves)
         return dlrm_yaml_fail(name, "%s.files: found %s, expected a path inside the folder %s", path, found(name),
                               p->folder);
-    return dlrm_feature_text(out, "%s/%s", p->folder, name->text);
+    return dlrm_alloc_text(out, "%s/%s", p->folder, name->text);
 }
 
 static dlrm_status same_names(const dlrm_yaml *chunk, const dlrm_yaml *want, const char *path)

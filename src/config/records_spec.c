@@ -55,7 +55,7 @@ static dlrm_status take_files(const dlrm_yaml *root, dlrm_records_spec *r)
         TRY(need(map, dlrm_record_split_names[s], DLRM_YAML_MAP, &entry));
         TRY(need(entry, "name", DLRM_YAML_SCALAR, &name));
         if (!*name->text || strchr(name->text, '/')) return dlrm_yaml_fail(name, "name: expected the name of a file of this folder");
-        TRY(dlrm_feature_text(&r->file[s], "%s", name->text));
+        TRY(dlrm_alloc_text(&r->file[s], "%s", name->text));
         if (dlrm_yaml_get(entry, "rows")) TRY(need_int(entry, "rows", 1, (int64_t)1 << 50, &r->rows[s]));
     }
     if (!r->file[0] && !r->file[1]) return dlrm_yaml_fail(map, "files: neither train nor test");
@@ -74,8 +74,8 @@ static dlrm_status take_tables(const dlrm_yaml *tables, dlrm_feature_spec *out)
         TRY(need_int(table, "rows", 1, DLRM_MAX_ROWS, &to->cardinality));
         TRY(need_int(table, "hotness", 1, DLRM_MAX_HOTNESS, &hotness));
         char *where;
-        TRY(dlrm_feature_text(&to->name, "%s", name->text));
-        TRY(dlrm_feature_text(&where, "%s:%d:%d", table->file, table->line, table->column));
+        TRY(dlrm_alloc_text(&to->name, "%s", name->text));
+        TRY(dlrm_alloc_text(&where, "%s:%d:%d", table->file, table->line, table->column));
         to->where = where;
         to->dtype = DLRM_INT32;
         to->hotness = (int)hotness;
@@ -125,7 +125,7 @@ dlrm_status dlrm_records_spec_load(const char *folder, dlrm_records_spec *out)
     int64_t bytes;
     dlrm_yaml_doc doc;
     *out = (dlrm_records_spec){0};
-    TRY(dlrm_feature_text(&path, "%s/%s", folder, dlrm_records_description));
+    TRY(dlrm_alloc_text(&path, "%s/%s", folder, dlrm_records_description));
     dlrm_status st = dlrm_feature_file_bytes(path, &bytes); /* a pipe would be waited for */
     if (st == DLRM_OK) st = dlrm_yaml_load(path, MAX_BYTES, &doc);
     if (st == DLRM_OK) st = take_document(path, &doc, out);

@@ -1,7 +1,6 @@
 /* From model.tables, model.features and the data's description to tables and inputs; widths.c does the widths. */
 #include "config/spec.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,20 +8,6 @@
 #include "config/spec_internal.h"
 
 enum { LONGEST_NAME = 200 }; /* bytes; names become parts of tensor and file names */
-
-static dlrm_status make_text(char **out, const char *fmt, ...) DLRM_PRINTF(2, 3);
-static dlrm_status make_text(char **out, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    TRY(dlrm_alloc(n + 1, 1, "a name", out));
-    va_start(ap, fmt);
-    vsnprintf(*out, (size_t)n + 1, fmt, ap);
-    va_end(ap);
-    return DLRM_OK;
-}
 
 static dlrm_status copy_list(const dlrm_int_list *from, dlrm_int_list *to)
 {
@@ -86,11 +71,11 @@ static dlrm_status expand_entry(dlrm_spec_build *b, int e)
         }
         table->dim = dlrm_spec_dim(b->cfg, entry->dim, table->rows);
         if (!entry->name)
-            TRY(make_text(&table->name, "t%d", t));
+            TRY(dlrm_alloc_text(&table->name, "t%d", t));
         else if (entry->count)
-            TRY(make_text(&table->name, "%s_%lld", entry->name, (long long)k));
+            TRY(dlrm_alloc_text(&table->name, "%s_%lld", entry->name, (long long)k));
         else
-            TRY(make_text(&table->name, "%s", entry->name));
+            TRY(dlrm_alloc_text(&table->name, "%s", entry->name));
     }
     return DLRM_OK;
 }
@@ -130,7 +115,7 @@ static dlrm_status tables_from_data(dlrm_spec_build *b)
             return FAIL(DLRM_E_INPUT, "%s: feature %s has %lld ids, expected at most %lld, a table's rows", c->where, c->name,
                         (long long)c->cardinality, (long long)DLRM_MAX_ROWS);
         b->out->n_tables++;
-        TRY(make_text(&b->out->tables[t].name, "%.*s", (int)length, c->name));
+        TRY(dlrm_alloc_text(&b->out->tables[t].name, "%.*s", (int)length, c->name));
         b->out->tables[t].rows = c->cardinality;
         b->out->tables[t].dim = dlrm_spec_dim(b->cfg, 0, c->cardinality);
         const char *bad = bad_name(b->out->tables[t].name);
@@ -355,11 +340,11 @@ static dlrm_status name_inputs(dlrm_spec_build *b)
         dlrm_input *in = &b->out->inputs[j];
         const char *table = b->out->tables[in->table].name;
         if (b->data)
-            st = make_text(&in->name, "%s", b->data->categorical[j].name);
+            st = dlrm_alloc_text(&in->name, "%s", b->data->categorical[j].name);
         else if (of_table[in->table] > 1)
-            st = make_text(&in->name, "%s.%d", table, k[in->table]++);
+            st = dlrm_alloc_text(&in->name, "%s.%d", table, k[in->table]++);
         else
-            st = make_text(&in->name, "%s", table);
+            st = dlrm_alloc_text(&in->name, "%s", table);
         if (in->hotness == 0) in->hotness = 1;
     }
     dlrm_free(&of_table);
