@@ -77,7 +77,7 @@ typedef struct split_sink {
     dlrm_columns *columns;
     int dense_bytes;
     uint16_t *halves;
-    int64_t n_halves;
+    int64_t halves_bytes;
 } split_sink;
 
 static dlrm_status write_columns(dlrm_row_sink *base, int split, const dlrm_stretch *rows)
@@ -88,11 +88,7 @@ static dlrm_status write_columns(dlrm_row_sink *base, int split, const dlrm_stre
     TRY(dlrm_columns_labels(s->columns, split, rows->first, n, rows->labels));
     const void *dense = rows->dense;
     if (s->dense_bytes == 2) {
-        if (s->n_halves < values) {
-            dlrm_free(&s->halves);
-            TRY(dlrm_alloc(values, sizeof *s->halves, "dense values", &s->halves));
-            s->n_halves = values;
-        }
+        TRY(dlrm_tool_room(values * (int64_t)sizeof *s->halves, "dense values", &s->halves, &s->halves_bytes));
         dense = dlrm_dense_halves(shape, rows, s->halves);
     }
     if (shape->n_dense) TRY(dlrm_columns_dense(s->columns, split, rows->first, n, dense));
@@ -174,11 +170,7 @@ static dlrm_status write_records(dlrm_row_sink *base, int split, const dlrm_stre
     record_sink *s = (record_sink *)base;
     const dlrm_shape *shape = &base->shape;
     int64_t size = dlrm_record_bytes(&s->layout), dense_bytes = 4 * shape->n_dense;
-    if (rows->n * size > s->raw_bytes) {
-        dlrm_free(&s->raw);
-        TRY(dlrm_alloc(rows->n, (size_t)size, "records", &s->raw));
-        s->raw_bytes = rows->n * size;
-    }
+    TRY(dlrm_tool_room(rows->n * size, "records", &s->raw, &s->raw_bytes));
     for (int64_t i = 0; i < rows->n; i++) {
         char *record = s->raw + i * size;
         int32_t label = rows->labels[i];

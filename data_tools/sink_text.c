@@ -14,7 +14,7 @@ typedef struct text_sink {
     int fd[DLRM_OUT_SPLITS];
     int64_t written[DLRM_OUT_SPLITS];
     char *text;
-    int64_t capacity;
+    int64_t text_bytes;
 } text_sink;
 
 static char *put_row(const text_sink *s, const dlrm_stretch *rows, int64_t i, char *p)
@@ -35,11 +35,7 @@ static char *put_row(const text_sink *s, const dlrm_stretch *rows, int64_t i, ch
 static dlrm_status write_text(dlrm_row_sink *base, int split, const dlrm_stretch *rows)
 {
     text_sink *s = (text_sink *)base;
-    if (s->capacity < rows->n) {
-        dlrm_free(&s->text);
-        TRY(dlrm_alloc(rows->n, CRITEO_LONGEST_PRINT, "text", &s->text));
-        s->capacity = rows->n;
-    }
+    TRY(dlrm_tool_room(rows->n * CRITEO_LONGEST_PRINT, "text", &s->text, &s->text_bytes));
     char *p = s->text;
     for (int64_t i = 0; i < rows->n; i++) p = put_row(s, rows, i, p);
     TRY(dlrm_tool_pwrite(s->fd[split], s->text, (size_t)(p - s->text), s->written[split], s->path[split]));

@@ -38,11 +38,7 @@ typedef struct npy_source {
 static dlrm_status read_array(npy_source *s, const day *d, int file, const dlrm_npy *a, int64_t row, int64_t n)
 {
     int64_t width = a->shape[1] * (int64_t)dlrm_elem_size(a->elem), count = 0;
-    if (n * width > s->raw_bytes) {
-        dlrm_free(&s->raw);
-        TRY(dlrm_alloc(n, (size_t)width, "a read buffer", &s->raw));
-        s->raw_bytes = n * width;
-    }
+    TRY(dlrm_tool_room(n * width, "a read buffer", &s->raw, &s->raw_bytes));
     return dlrm_file_read(d->path[file], d->fd[file], a->at + row * width, n * width, s->raw, &count);
 }
 

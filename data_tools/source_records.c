@@ -25,11 +25,7 @@ typedef struct record_source {
 static dlrm_status read_raw(record_source *s, int split, int64_t row, int64_t n)
 {
     int64_t size = dlrm_record_bytes(&s->layout);
-    if (n * size > s->raw_bytes) {
-        dlrm_free(&s->raw);
-        TRY(dlrm_alloc(n, (size_t)size, "a read buffer", &s->raw));
-        s->raw_bytes = n * size;
-    }
+    TRY(dlrm_tool_room(n * size, "a read buffer", &s->raw, &s->raw_bytes));
     return dlrm_tool_pread(s->fd[split], s->raw, (size_t)(n * size), row * size, s->files.path[split]);
 }
 

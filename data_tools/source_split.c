@@ -30,7 +30,7 @@ typedef struct split_source {
     char *raw;   /* room for values as they stand in a file */
     int64_t raw_bytes;
     int64_t *starts; /* offsets of a stretch */
-    int64_t n_starts;
+    int64_t starts_bytes;
 } split_source;
 
 /* --- files --- */
@@ -122,11 +122,7 @@ static dlrm_status open_validation(split_source *s, const char *folder)
 
 static dlrm_status read_raw(split_source *s, const column *c, int64_t at, int64_t bytes, void **out)
 {
-    if (bytes > s->raw_bytes) {
-        dlrm_free(&s->raw);
-        TRY(dlrm_alloc(bytes, 1, "a read buffer", &s->raw));
-        s->raw_bytes = bytes;
-    }
+    TRY(dlrm_tool_room(bytes, "a read buffer", &s->raw, &s->raw_bytes));
     *out = s->raw;
     return dlrm_tool_pread(c->fd, s->raw, (size_t)bytes, at, c->path);
 }
@@ -201,12 +197,9 @@ static dlrm_status read_bags(split_source *s, const split_columns *c, int f, dlr
     uint32_t *to = dlrm_stretch_ids(out, &s->base.shape, f);
     int32_t *lengths = out->lengths + out->capacity * f;
     void *raw;
-    if (s->n_starts < out->n + 1) {
-        dlrm_free(&s->starts);
-        TRY(dlrm_alloc(out->n + 1, sizeof *s->starts, "offsets", &s->starts));
-        s->n_starts = out->n + 1;
-    }
-    TRY(dlrm_tool_pread(offsets->fd, s->starts, (size_t)(out->n + 1) * sizeof *s->starts, out->first * 8, offsets->path));
+    const int64_t starts_bytes = (out->n + 1) * (int64_t)sizeof *s->starts;
+    TRY(dlrm_tool_room(starts_bytes, "offsets", &s->starts, &s->starts_bytes));
+    TRY(dlrm_tool_pread(offsets->fd, s->starts, (size_t)starts_bytes, out->first * 8, offsets->path));
     int64_t begin = s->starts[0], end = s->starts[out->n];
     bool usable = begin >= 0 && begin <= end && end <= ids->ids && end - begin <= out->n * hotness;
     for (int64_t i = 0; i < out->n; i++) {

@@ -87,6 +87,16 @@ dlrm_status dlrm_tool_run(int threads, dlrm_tool_job job, void *shared)
     return c.status == DLRM_OK ? DLRM_OK : FAIL(c.status, "%s", c.message);
 }
 
+dlrm_status dlrm_tool_room(int64_t bytes, const char *what, void *block, int64_t *room)
+{
+    if (bytes <= *room) return DLRM_OK;
+    dlrm_free(block);
+    *room = 0;
+    TRY(dlrm_alloc(bytes, 1, what, block));
+    *room = bytes;
+    return DLRM_OK;
+}
+
 dlrm_status dlrm_tool_path(char *out, const char *fmt, ...)
 {
     va_list ap;

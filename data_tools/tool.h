@@ -20,6 +20,9 @@ double dlrm_tool_cpu_seconds(void); /* that this process has used, all threads, 
 typedef dlrm_status (*dlrm_tool_job)(void *shared, int thread, const atomic_bool *stop);
 dlrm_status dlrm_tool_run(int threads, dlrm_tool_job job, void *shared) DLRM_MUST_USE;
 
+/* At least so many bytes at *(void **)block, of dlrm_alloc, whose values are not kept; *room: how many there are. */
+dlrm_status dlrm_tool_room(int64_t bytes, const char *what, void *block, int64_t *room) DLRM_MUST_USE;
+
 /* printf into out[DLRM_PATH_MAX]; DLRM_E_INPUT where it does not fit. */
 dlrm_status dlrm_tool_path(char *out, const char *fmt, ...) DLRM_PRINTF(2, 3) DLRM_MUST_USE;
 dlrm_status dlrm_tool_make_folder(const char *path) DLRM_MUST_USE;
