@@ -60,21 +60,16 @@ static int newest_first(const void *a, const void *b)
     return (x->step < y->step) - (x->step > y->step);
 }
 
-static dlrm_status add_entry(const char *path, const char *name, dlrm_checkpoint_entry **list, int *n)
+static dlrm_status add_entry(const char *path, const char *name, dlrm_checkpoint_entry **list, int64_t *room, int *n)
 {
     char folder[PATH_MAX];
     dlrm_manifest m;
     TRY(join(path, name, folder));
     TRY(dlrm_manifest_load(folder, &m));
-    dlrm_checkpoint_entry entry = {.serial = m.serial, .step = m.progress.step}, *larger;
+    dlrm_checkpoint_entry entry = {.serial = m.serial, .step = m.progress.step};
     snprintf(entry.name, sizeof entry.name, "%s", name);
     dlrm_manifest_clear(&m);
-    if (*n % 64 == 0) {
-        TRY(dlrm_alloc(*n + 64, sizeof *larger, "the list of checkpoints", &larger));
-        if (*n) memcpy(larger, *list, (size_t)*n * sizeof *larger);
-        dlrm_free(list);
-        *list = larger;
-    }
+    TRY(dlrm_grow(*n, sizeof **list, 64, "the list of checkpoints", list, room));
     (*list)[(*n)++] = entry;
     return DLRM_OK;
 }
@@ -84,6 +79,7 @@ dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes,
     dlrm_status st = DLRM_OK;
     struct dirent *d;
     size_t used = 0;
+    int64_t room = 0;
     if (damaged) damaged[0] = 0;
     *list = NULL;
     *n = 0;
@@ -92,7 +88,7 @@ dlrm_status dlrm_checkpoints_list(const char *path, char *damaged, size_t bytes,
     while (st == DLRM_OK && (d = readdir(dir))) {
         bool complete = false;
         if (!is_ours(d->d_name, &complete) || !complete) continue;
-        st = add_entry(path, d->d_name, list, n);
+        st = add_entry(path, d->d_name, list, &room, n);
         if (st != DLRM_E_INPUT || !damaged) continue;
         if (used < bytes) used += (size_t)snprintf(damaged + used, bytes - used, "%s%s", used ? ", " : "", d->d_name);
         st = DLRM_OK;
