@@ -243,6 +243,22 @@ class Signals(SurvivalTest):
         self.assertEqual(job.returncode, 128 + signal.SIGTERM)
         self.assertEqual(checkpoints(self.path("ckpt")), [])
 
+    def test_same_signal_again(self):
+        """Within a second it is the same request, as where a launcher and a scheduler both pass it on; later it leaves at once, even where the
+        step at hand has no end."""
+        job = self.start(2, FOREVER)
+        ranks = self.trains(job, 2)
+        os.kill(ranks[1], signal.SIGSTOP)
+        for _ in range(2):
+            os.kill(ranks[0], signal.SIGUSR1)
+            time.sleep(0.3)
+        self.assertIsNone(job.poll(), self.file_bytes("err"))
+        time.sleep(2)
+        self.assertIsNone(job.poll(), self.file_bytes("err"))
+        os.kill(ranks[0], signal.SIGUSR1)
+        self.assertEqual(job.wait(timeout=60), 128 + signal.SIGUSR1)
+        self.assertEqual(checkpoints(self.path("ckpt")), [])
+
     def test_launcher_terminated(self):
         job = self.start(2, FOREVER, "checkpoint.every_steps=5")
         self.trains(job, 2)
