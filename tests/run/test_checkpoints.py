@@ -7,12 +7,15 @@ import fcntl
 import json
 import os
 import re
+import subprocess
 import threading
+import time
 import unittest
 
 import numpy as np
 
 import fixture
+import launch
 from fixture import events
 
 DETERMINISTIC = "train.deterministic=true"
@@ -286,6 +289,9 @@ class When(CheckpointTest):
         self.succeed(2, "config.yaml", "train.steps=500", "log.every_steps=100", "checkpoint.path=ckpt", "checkpoint.every_minutes=0.00005")
         self.assertGreater(len(events(self.path("run.jsonl"), "checkpoint")), 2)
         self.assertEqual(len(checkpoints(self.path("ckpt"))), 2)
+        start = time.monotonic()
+        self.succeed(2, "config.yaml", "train.steps=3000", "log.every_steps=0", "checkpoint.path=seldom", "checkpoint.every_minutes=0.002")
+        self.assertLess(len(events(self.path("run.jsonl"), "checkpoint")), 2 + (time.monotonic() - start) / 0.12)
 
     def test_nothing_without_path(self):
         self.make_data()
@@ -372,9 +378,9 @@ class Changed(CheckpointTest):
                 self.refuse(1, 1, r": %s: is %s, but " % (key, value), *args, change, "checkpoint.allow_changed=[data.path]")
                 self.assertIn("resumes    made_up/step_000000003", self.succeed(1, *args, "--check", change, "checkpoint.allow_changed=[%s]" % key).stdout)
         changed = ["%s=%s" % (key, value) for key, (value, _) in changes.items()]
-        self.succeed(2, *args, *changed, "checkpoint.allow_changed=[data.synthetic, train]")
-        # 144 of what are 4 * 24 rows now have been read: that epoch is over.
-        self.assertEqual([events(self.path("run.jsonl"), "end")[-1][k] for k in ("first_step", "steps")], [3, 0])
+        self.succeed(2, *args, *changed, "checkpoint.allow_changed=[data.synthetic, train]", "train.epochs=2")
+        # 144 of what are 4 * 24 rows now have been read: that epoch is over, the next begins.
+        self.assertEqual([events(self.path("run.jsonl"), "end")[-1][k] for k in ("first_step", "steps")], [3, 4])
 
     def test_format(self):
         """From made-up rows to those of files: as many, unless that is allowed, too."""
@@ -529,6 +535,22 @@ class Leftovers(CheckpointTest):
             timer.start()
             self.succeed(2, "config.yaml", "checkpoint.path=ckpt")
             timer.join()
+
+    def test_not_shared(self):
+        """Ranks that see different folders under the same name are found out at the start."""
+        self.make_data()
+        os.mkdir(self.path("ckpt"))
+        apart = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs ckpt && exec "$0" "$@"']
+        if subprocess.run(apart + ["true"], cwd=self.folder, stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("a file system cannot be mounted here")
+        run = [self.trainer, "config.yaml", "checkpoint.path=ckpt"]
+        done = subprocess.run(["mpirun", "-n", "2"] + run + [":", "-n", "1"] + apart + run, cwd=self.folder, timeout=launch.PATIENCE, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1", **launch.AT_ONCE))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.one_message(done.stderr, r"^checkpoint\.path: rank 2 cannot see what rank 0 writes to ckpt, or not write there itself .*; all ranks need the same "
+                         r"file system$")
+        self.assertNotIn("step 1/", done.stdout)
+        self.assertEqual(os.listdir(self.path("ckpt")), [".lock"])
 
     def test_unusable(self):
         self.make_data()
