@@ -64,7 +64,7 @@ static dlrm_status check_host(dlrm_session *s, const dlrm_work *mine)
 
 dlrm_host_tables_args dlrm_memory_host_tables(const dlrm_session *s)
 {
-    dlrm_host_tables_args a = dlrm_host_tables_args_of(&s->cfg, s->batch > s->eval_batch ? s->batch : s->eval_batch, s->host_room);
+    dlrm_host_tables_args a = dlrm_host_tables_args_of(&s->cfg, dlrm_session_max_batch(s), s->host_room);
     if (s->device < 0) a.budget = -1;
     return a;
 }

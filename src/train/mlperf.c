@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "train/course.h"
 
 static const dlrm_jsonl_kind kind = {"log.mlperf", ":::MLLOG ", ":::MLLOG {", "MLPerf's lines"};
 
@@ -39,7 +40,7 @@ static void interval(dlrm_mlperf *m, const char *type, const char *key, json_t *
 static json_t *progress(const dlrm_mlperf *m, int64_t step)
 {
     const dlrm_session *s = m->s;
-    const int64_t at = dlrm_session_position(s, step), per_epoch = dlrm_session_epoch_batches(s);
+    const int64_t at = dlrm_course_position(s, step), per_epoch = dlrm_session_epoch_batches(s);
     const int64_t rows = dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), epochs = at / per_epoch;
     return json_pack("{s:f,s:I,s:I}", "epoch_num", (double)at / (double)per_epoch, "samples_count",
                      (json_int_t)(epochs * rows + at % per_epoch * s->batch), "step_num", (json_int_t)step);
@@ -48,7 +49,7 @@ static json_t *progress(const dlrm_mlperf *m, int64_t step)
 /* The epoch that this step is of. */
 static json_t *epoch(const dlrm_mlperf *m, int64_t step)
 {
-    return json_pack("{s:I}", "epoch_num", (json_int_t)((dlrm_session_position(m->s, step) - 1) / dlrm_session_epoch_batches(m->s) + 1));
+    return json_pack("{s:I}", "epoch_num", (json_int_t)((dlrm_course_position(m->s, step) - 1) / dlrm_session_epoch_batches(m->s) + 1));
 }
 
 /* --- settings --- */
@@ -141,7 +142,7 @@ static void stop_epoch(dlrm_mlperf *m, int64_t step)
 
 void dlrm_mlperf_step_stop(dlrm_mlperf *m, int64_t step)
 {
-    if (m->log.fd >= 0 && dlrm_session_position(m->s, step) % dlrm_session_epoch_batches(m->s) == 0) stop_epoch(m, step);
+    if (m->log.fd >= 0 && dlrm_course_position(m->s, step) % dlrm_session_epoch_batches(m->s) == 0) stop_epoch(m, step);
 }
 
 void dlrm_mlperf_eval_start(dlrm_mlperf *m, int64_t step)

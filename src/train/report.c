@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "backend/cpu/gemm.h"
+#include "train/course.h"
 #include "train/device.h"
 #include "train/tensorboard.h"
 #include "train/vocabularies.h"
@@ -118,7 +119,7 @@ static dlrm_status start_event(dlrm_report *r)
                              DLRM_VERSION, "config", text(s->cfg.path), "ranks", s->comm->ranks, "threads", s->threads, "device",
                              s->be.ops->name, "exchange", dlrm_embedding_exchange_name(&s->model.emb, &s->model.exchange), "gemm", dlrm_gemm_name,
                              "deterministic", (int)s->cfg.train.deterministic, "batch_size",
-                             (json_int_t)s->batch, "steps", (json_int_t)dlrm_session_steps(s), "train_rows",
+                             (json_int_t)s->batch, "steps", (json_int_t)dlrm_course_steps(s), "train_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT), "test_rows",
                              (json_int_t)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), "model", model_json(s), "strategy",
                              dlrm_strategy_text(s->cfg.parallel.strategy), "table_owner", owners_json(s), "replicated_tables", s->place.replicated_tables, "replicated_parameters",
@@ -149,7 +150,7 @@ static void start_lines(const dlrm_session *s)
         dlrm_info("  every rank: %d tables, %.1f MiB", s->place.replicated_tables,
                   (double)s->place.replicated_elements * element / (1 << 20));
     dlrm_info("data: %lld training rows, %lld test rows; batch %lld, %lld steps", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
-              (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_session_steps(s));
+              (long long)dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT), (long long)s->batch, (long long)dlrm_course_steps(s));
 }
 
 static dlrm_status open_log(dlrm_report *r, bool append)
@@ -161,7 +162,7 @@ static dlrm_status open_log(dlrm_report *r, bool append)
     TRY(dlrm_mlperf_open(r->s, append, &r->mlperf));
     TRY(dlrm_jsonl_check_apart(cfg, &r->jsonl, &r->mlperf.log));
     TRY(dlrm_tensorboard_open(cfg, &r->board));
-    int64_t steps = dlrm_session_steps(r->s) - r->s->first_step;
+    int64_t steps = dlrm_course_steps(r->s) - r->s->first_step;
     r->capacity = steps < 1 ? 1 : steps < KEPT_STEPS ? steps : KEPT_STEPS;
     TRY(dlrm_alloc(r->capacity, sizeof *r->step_ms, "step times", &r->step_ms));
     TRY(dlrm_alloc(r->capacity, sizeof *r->sorted, "step times", &r->sorted));
@@ -221,7 +222,7 @@ static void eta_text(double seconds, char *buf, size_t bytes)
 static void show_bar(dlrm_report *r, int64_t step)
 {
     char bar[BAR_WIDTH + 1], eta[32];
-    int64_t steps = dlrm_session_steps(r->s);
+    int64_t steps = dlrm_course_steps(r->s);
     int full = (int)(BAR_WIDTH * step / steps);
     for (int i = 0; i < BAR_WIDTH; i++) bar[i] = i < full ? '#' : '.';
     bar[BAR_WIDTH] = 0;

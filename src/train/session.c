@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/int64.h"
 #include "base/files.h"
+#include "base/int64.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/folder.h"
@@ -17,6 +17,7 @@
 #include "config/records_spec.h"
 #include "model/optimizer.h"
 #include "model/weights.h"
+#include "train/course.h"
 #include "train/device.h"
 #include "train/memory.h"
 
@@ -169,9 +170,9 @@ static dlrm_status open_own(dlrm_session *s)
     TRY(open_data(s));
     s->batch = dlrm_min64(cfg->train.batch_size, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
     s->eval_batch = dlrm_session_has_test(s) ? dlrm_min64(cfg->eval.batch_size, dlrm_dataset_rows(s->data, DLRM_TEST_SPLIT)) : 0;
-    if (s->spec.n_vocabularies > 0 && dlrm_session_steps(s) >= UINT32_MAX)
+    if (s->spec.n_vocabularies > 0 && dlrm_course_steps(s) >= UINT32_MAX)
         return dlrm_config_fail(cfg, "train.steps", "comes to %lld steps, but tables with rows: dynamic count them to %lld",
-                                (long long)dlrm_session_steps(s), (long long)UINT32_MAX - 1);
+                                (long long)dlrm_course_steps(s), (long long)UINT32_MAX - 1);
     return DLRM_OK;
 }
 
@@ -328,7 +329,7 @@ static int widest_vector(const dlrm_model_spec *spec)
 static dlrm_status open_model(dlrm_session *s)
 {
     const dlrm_config *cfg = &s->cfg;
-    const int64_t max_batch = s->batch > s->eval_batch ? s->batch : s->eval_batch;
+    const int64_t max_batch = dlrm_session_max_batch(s);
     dlrm_backend_args args = {.threads = s->threads, .pinned = cfg->train.deterministic, .max_width = widest(&s->spec),
                               .max_leaves = cfg->train.deterministic ? (int)cfg->train.deterministic_chunks : 1,
                               .max_slots = 1 + s->place.n_vectors, .max_vector = widest_vector(&s->spec),
@@ -392,63 +393,7 @@ int64_t dlrm_session_epoch_batches(const dlrm_session *s)
     return rows / s->batch + (rows % s->batch != 0);
 }
 
-int64_t dlrm_session_position(const dlrm_session *s, int64_t step)
+int64_t dlrm_session_max_batch(const dlrm_session *s)
 {
-    return step - s->first_step + s->first_batch;
-}
-
-int64_t dlrm_session_steps(const dlrm_session *s)
-{
-    const int64_t steps = s->cfg.train.steps, epochs = s->cfg.train.epochs, per_epoch = dlrm_session_epoch_batches(s);
-    int64_t end;
-    if (epochs == 0) return steps;
-    if (__builtin_mul_overflow(epochs, per_epoch, &end) || end > INT64_MAX / 2) end = INT64_MAX / 2;
-    end += s->first_step - s->first_batch;
-    return steps > 0 && steps < end ? steps : end;
-}
-
-bool dlrm_session_evaluates(const dlrm_session *s, int64_t step)
-{
-    if (!dlrm_session_has_test(s)) return false;
-    if (s->cfg.eval.every_steps > 0 && step % s->cfg.eval.every_steps == 0) return true;
-    return s->cfg.eval.every_epoch && (dlrm_session_position(s, step) % dlrm_session_epoch_batches(s) == 0 || step == dlrm_session_steps(s));
-}
-
-/* Steps in (first, last] that are multiples of both k and e, where e is counted from `shift` steps before. They come in the rhythm of
- * the least common multiple: the first one is looked for among the multiples of the larger number, so that a run without end
- * costs no more than a short one. */
-static int64_t coincidences(int64_t first, int64_t last, int64_t k, int64_t e, int64_t shift)
-{
-    const bool by_epoch = e > k;
-    const int64_t step = by_epoch ? e : k, other = by_epoch ? k : e, offset = by_epoch ? shift : 0, rest = by_epoch ? 0 : shift;
-    int64_t at = ((first + offset) / step + 1) * step - offset;
-    for (int64_t tried = 0; at <= last && tried < other; tried++, at += step) {
-        if ((at + rest) % other != 0) continue;
-        int64_t a = step, b = other;
-        while (b) {
-            const int64_t c = a % b;
-            a = b;
-            b = c;
-        }
-        return 1 + (last - at) / step / (other / a);
-    }
-    return 0;
-}
-
-/* Evaluations after steps (first, last]. */
-static int64_t evaluations(const dlrm_session *s, int64_t first, int64_t last)
-{
-    const int64_t k = s->cfg.eval.every_steps, e = dlrm_session_epoch_batches(s), shift = s->first_batch - s->first_step;
-    int64_t n = k > 0 ? last / k - first / k : 0;
-    if (!s->cfg.eval.every_epoch) return n;
-    n += (last + shift) / e - (first + shift) / e - (k > 0 ? coincidences(first, last, k, e, shift) : 0);
-    return n + ((last + shift) % e != 0 && (k == 0 || last % k != 0));
-}
-
-int64_t dlrm_session_evaluations(const dlrm_session *s)
-{
-    const int64_t first = s->first_step, last = dlrm_session_steps(s);
-    if (!dlrm_session_has_test(s)) return 0;
-    const bool due = first > 0 && !s->from.manifest.progress.evaluated && dlrm_session_evaluates(s, first);
-    return due + (last > first ? evaluations(s, first, last) : 0);
+    return dlrm_max64(s->batch, s->eval_batch);
 }

@@ -51,12 +51,5 @@ void dlrm_session_close(dlrm_session *s);
 
 bool dlrm_session_has_test(const dlrm_session *s);
 int64_t dlrm_session_scored_rows(const dlrm_session *s); /* of the test split */
-/* Steps that the config asks for, counted from the start of the training, and evaluations on the rest of the way if nothing
- * stops them early. */
-int64_t dlrm_session_steps(const dlrm_session *s);
-int64_t dlrm_session_evaluations(const dlrm_session *s);
-/* Where the training stands after this step: batches read in all, an epoch's batches. */
-int64_t dlrm_session_position(const dlrm_session *s, int64_t step);
-int64_t dlrm_session_epoch_batches(const dlrm_session *s);
-/* Is an evaluation due after this step (from 1)? */
-bool dlrm_session_evaluates(const dlrm_session *s, int64_t step);
+int64_t dlrm_session_epoch_batches(const dlrm_session *s); /* of an epoch of training */
+int64_t dlrm_session_max_batch(const dlrm_session *s);     /* samples of the largest batch, of training or evaluation */

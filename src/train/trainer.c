@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "model/step.h"
 #include "model/weights.h"
+#include "train/course.h"
 #include "train/evaluate.h"
 #include "train/report.h"
 #include "train/saving.h"
@@ -40,7 +41,7 @@ static dlrm_status open_own(trainer *t)
     int64_t window = s->cfg.log.every_steps > 0 && s->cfg.log.every_steps < MAX_WINDOW ? s->cfg.log.every_steps : MAX_WINDOW;
     TRY(dlrm_losses_open(s->comm, &s->be, (int)window, &t->losses));
     TRY(dlrm_batches_open(s, &s->train_args, &t->batches));
-    t->evaluates = dlrm_session_evaluations(s) > 0;
+    t->evaluates = dlrm_course_evaluations(s) > 0;
     return t->evaluates ? dlrm_evaluator_open(s, &t->evaluator) : DLRM_OK;
 }
 
@@ -128,7 +129,7 @@ static int64_t pulse_of(dlrm_status status, int signal, int saving)
 static bool is_looked_at(trainer *t, int saving)
 {
     const dlrm_session *s = t->s;
-    return s->spec.n_vocabularies > 0 && (t->signal || is_line_due(t) || dlrm_session_evaluates(s, t->step) ||
+    return s->spec.n_vocabularies > 0 && (t->signal || is_line_due(t) || dlrm_course_evaluates(s, t->step) ||
                                           dlrm_saving_due(&t->saving, t->step, saving));
 }
 
@@ -195,7 +196,7 @@ static dlrm_status tell(trainer *t, bool line)
 /* Saves what the training has come to. The losses of all steps up to here are known and finite first. */
 static dlrm_status save(trainer *t, bool background)
 {
-    const int64_t position = dlrm_session_position(t->s, t->step), per_epoch = dlrm_session_epoch_batches(t->s);
+    const int64_t position = dlrm_course_position(t->s, t->step), per_epoch = dlrm_session_epoch_batches(t->s);
     dlrm_train_state state = {.step = t->step, .updates = t->s->model.updates, .epoch = position / per_epoch,
                               .row = position % per_epoch * t->s->batch, .evaluated = t->evaluated, .auc = t->auc};
     TRY(join_losses(t));
@@ -231,7 +232,7 @@ static dlrm_status resume(trainer *t)
     t->auc = state->auc;
     t->evaluated = state->evaluated;
     dlrm_report_set_losses(t->report, state->loss_sum, state->losses);
-    return !t->evaluated && dlrm_session_evaluates(t->s, t->step) ? evaluate(t) : DLRM_OK;
+    return !t->evaluated && dlrm_course_evaluates(t->s, t->step) ? evaluate(t) : DLRM_OK;
 }
 
 /* After a signal the evaluation that is due, or was under way, is left to the run that goes on: there may be little time. */
@@ -246,7 +247,7 @@ static dlrm_status loop(trainer *t)
         dlrm_mlperf_step_stop(t->mlperf, t->step);
         const bool line = is_line_due(t);
         if (line || dlrm_losses_full(&t->losses)) TRY(tell(t, line));
-        if (dlrm_session_evaluates(t->s, t->step) && !t->signal) TRY(evaluate(t));
+        if (dlrm_course_evaluates(t->s, t->step) && !t->signal) TRY(evaluate(t));
         if ((target_reached(t) || t->signal) && !line) TRY(tell(t, true)); /* a signal that ended the evaluation */
         if (dlrm_saving_due(&t->saving, t->step, saving))
             TRY(save(t, true));
@@ -285,7 +286,7 @@ static dlrm_status finish(trainer *t, int *exit_code)
 
 dlrm_status dlrm_train(dlrm_session *s, int *exit_code)
 {
-    trainer t = {.s = s, .steps = dlrm_session_steps(s)};
+    trainer t = {.s = s, .steps = dlrm_course_steps(s)};
     const double data_at = dlrm_now_since_1970();
     dlrm_status st;
     if (!dlrm_session_has_test(s)) dlrm_info("note: the data has no test split; nothing is evaluated");

@@ -4,6 +4,7 @@
 
 #include "base/tree.h"
 #include "model/optimizer.h"
+#include "train/course.h"
 #include "train/id_exchange.h"
 
 static int64_t own_samples(const dlrm_session *s, int64_t B, int rank)
@@ -25,7 +26,7 @@ static int64_t batch_samples(const dlrm_session *s, int64_t n, int rank)
 /* Steps of this run. */
 static int64_t run_steps(const dlrm_session *s)
 {
-    const int64_t steps = dlrm_session_steps(s) - s->first_step;
+    const int64_t steps = dlrm_course_steps(s) - s->first_step;
     return steps > 0 ? steps : 0;
 }
 
@@ -90,7 +91,7 @@ static int64_t model_bytes(const dlrm_session *s, int rank, const dlrm_reduce *r
 {
     const dlrm_model_spec *m = &s->spec;
     const int R = s->ranks;
-    const int64_t B = s->batch > s->eval_batch ? s->batch : s->eval_batch, own = own_samples(s, B, rank);
+    const int64_t B = dlrm_session_max_batch(s), own = own_samples(s, B, rank);
     const int64_t nodes = reduce->first_node[rank + 1] - reduce->first_node[rank];
     int64_t ids = 0, floats = m->mlp_elements * (1 + nodes) + own * activation_floats(m), vectors = vector_elements(s, rank, B, own);
     if (R > 1) {
@@ -116,7 +117,7 @@ static int64_t auc_bytes(const dlrm_session *s, int rank)
 /* Of both splits: what is read in the whole run, the memory that it takes, and the ids that are sent. */
 static void reading(const dlrm_session *s, int rank, dlrm_work *w)
 {
-    const int64_t evaluations = dlrm_session_evaluations(s);
+    const int64_t evaluations = dlrm_course_evaluations(s);
     dlrm_reader_args train = s->train_args, eval = s->eval_args;
     train.rank = eval.rank = rank;
     train.wanted = eval.wanted = s->wanted_by + (int64_t)rank * s->spec.n_inputs;
@@ -189,12 +190,12 @@ static void describe_model(const dlrm_session *s)
     printf("           %d tables, %d inputs, %lld embedding parameters (%.2f GiB), %lld MLP parameters\n", m->n_tables, m->n_inputs,
            (long long)m->table_elements, (double)m->table_elements * (double)dlrm_dtype_bytes(s->cfg.train.embedding_dtype) / (1 << 30), (long long)m->mlp_elements);
     printf("training   %lld rows, batch %lld, %lld steps, %s / %s, %s\n", (long long)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT),
-           (long long)s->batch, (long long)dlrm_session_steps(s), dlrm_optimizer_text(s->cfg.optimizer.dense.name),
+           (long long)s->batch, (long long)dlrm_course_steps(s), dlrm_optimizer_text(s->cfg.optimizer.dense.name),
            dlrm_optimizer_text(s->cfg.optimizer.embedding.name), s->cfg.train.deterministic ? "deterministic" : "default order of sums");
     if (s->from.folder[0]) printf("resumes    %s, at step %lld\n", s->from.folder, (long long)s->first_step);
     if (dlrm_session_has_test(s))
         printf("evaluation %lld rows, batch %lld, %lld times\n", (long long)dlrm_session_scored_rows(s),
-               (long long)s->eval_batch, (long long)dlrm_session_evaluations(s));
+               (long long)s->eval_batch, (long long)dlrm_course_evaluations(s));
     else
         printf("evaluation none: the data has no test split\n");
     printf("placement  %s, %d rank%s\n", dlrm_strategy_text(s->cfg.parallel.strategy), s->ranks, s->ranks > 1 ? "s" : "");
