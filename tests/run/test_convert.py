@@ -1,4 +1,4 @@
-"""dlrm_data convert against an independent conversion in NumPy:  test_convert.py DLRM_DATA [--sanitized] [unittest arguments]"""
+"""dlrm_data convert against an independent conversion in NumPy."""
 import fcntl
 import gzip
 import json
@@ -7,17 +7,15 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
-import time
 import unittest
 
 import numpy as np
 
 import criteo_oracle as oracle
+import tool_fixture
+from tool_fixture import ToolTest
 
-DLRM_DATA = ""
-SANITIZED = False
 SAMPLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/criteo_sample/terabyte.tsv")
 
 
@@ -37,24 +35,7 @@ def make_text(n, seed, sizes=(3, 40, 300, 2000, 100000)):
     return "".join(lines).encode()
 
 
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="dlrm_convert_", dir=oracle.scratch_root())
-        self.addCleanup(shutil.rmtree, self.dir)
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def write(self, name, data):
-        with open(self.path(name), "wb") as f:
-            f.write(data)
-        return self.path(name)
-
-    def tool(self, *args, code=0):
-        r = subprocess.run([DLRM_DATA] + [str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir)
-        self.assertEqual(r.returncode, code, r.stdout + r.stderr)
-        return r
-
+class Case(ToolTest):
     def convert(self, inputs, out, *args, code=0):
         return self.tool("convert", *inputs, "--out", self.path(out), *args, code=code)
 
@@ -422,7 +403,7 @@ class Convert(Case):
     def test_full_disk(self):
         # a limit on file size stands for it: the same path through the same calls
         self.write("train.txt", make_text(3000, 15))
-        r = subprocess.run([DLRM_DATA, "convert", "train.txt", "--out", "out"], cwd=self.dir, stderr=subprocess.PIPE, text=True,
+        r = subprocess.run([self.dlrm_data, "convert", "train.txt", "--out", "out"], cwd=self.dir, stderr=subprocess.PIPE, text=True,
                            preexec_fn=lambda: (resource.setrlimit(resource.RLIMIT_FSIZE, (200000, 200000)),
                                                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)))
         self.assertEqual(r.returncode, 3)
@@ -444,19 +425,6 @@ class Convert(Case):
 
 class Memory(Case):
     """The bound holds, and what it forces (runs on disk, vocabularies in parts) changes nothing."""
-
-    def measured(self, *args):
-        """A tool run's peak resident bytes, by the kernel. (A child's ru_maxrss would count this interpreter before exec.)"""
-        peak = 0
-        with subprocess.Popen([DLRM_DATA] + [str(a) for a in args], cwd=self.dir, stdout=subprocess.DEVNULL) as p:
-            while p.poll() is None:
-                with open("/proc/%d/status" % p.pid) as f:
-                    fields = dict(line.split(":", 1) for line in f)
-                if fields["Name"].strip() == "dlrm_data" and "VmHWM" in fields:
-                    peak = int(fields["VmHWM"].split()[0]) * 1024
-                time.sleep(0.01)
-        self.assertEqual(p.returncode, 0)
-        return peak
 
     def write_unique(self, name, rows, columns):
         """Text in which every id of the first `columns` columns is different from the others of its column."""
@@ -488,11 +456,11 @@ class Memory(Case):
             np.testing.assert_array_equal(ids[:, k], wanted if k < columns else 0)
 
     def test_ten_million_ids_in_all_columns(self):
-        rows = 40000 if SANITIZED else 400000
+        rows = 40000 if self.sanitized else 400000
         hashes = self.write_unique("unique.txt", rows, 26)
         peak = self.measured("convert", "unique.txt", "--out", "out", "--memory", "48M", "--threads", 2)
         self.check_unique("out", hashes, 26)
-        if not SANITIZED:
+        if not self.sanitized:
             self.assertTrue(24 << 20 < peak < 48 << 20, peak)
             summary = self.summary("out")
             self.assertGreater(min(c["runs_on_disk"] for c in summary["columns"]), 1)
@@ -552,10 +520,4 @@ class OwnRows(Case):
 
 
 if __name__ == "__main__":
-    DLRM_DATA = os.path.abspath(sys.argv.pop(1))
-    if "--sanitized" in sys.argv:
-        SANITIZED = True
-        sys.argv.remove("--sanitized")
-    result = unittest.main(verbosity=2, exit=False).result
-    ran = result.testsRun - len(result.skipped)
-    sys.exit(1 if not result.wasSuccessful() else 0 if ran > 0 else 77)  # 77: skipped, not passed
+    tool_fixture.main()

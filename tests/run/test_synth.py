@@ -1,18 +1,12 @@
-"""dlrm_data synth: the rows have Criteo's shape, the labels follow the planted probabilities, and what is printed is true.
-test_synth.py DLRM_DATA [unittest arguments]"""
+"""dlrm_data synth: the rows have Criteo's shape, the labels follow the planted probabilities, and what is printed is true."""
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import unittest
 
 import numpy as np
 
 import criteo_oracle as oracle
-
-DLRM_DATA = ""
+import tool_fixture
+from tool_fixture import ToolTest
 
 
 def auc(score, label):
@@ -24,23 +18,7 @@ def auc(score, label):
     return (positive * (below + negative / 2)).sum() / (positive.sum() * negative.sum())
 
 
-class Synth(unittest.TestCase):
-    def setUp(self):
-        self.dir = tempfile.mkdtemp(prefix="dlrm_synth_", dir=oracle.scratch_root())
-        self.addCleanup(shutil.rmtree, self.dir)
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def read(self, name):
-        with open(self.path(name), "rb") as f:
-            return f.read()
-
-    def tool(self, *args, code=0):
-        r = subprocess.run([DLRM_DATA] + [str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.dir)
-        self.assertEqual(r.returncode, code, r.stdout + r.stderr)
-        return r
-
+class Synth(ToolTest):
     def synth(self, out, rows, *args):
         return self.tool("synth", "--out", out, "--rows", rows, *args).stdout
 
@@ -52,7 +30,7 @@ class Synth(unittest.TestCase):
     def test_text(self):
         n = 30000
         out = self.synth("rows.txt", n, "--test-fraction", 0.2)
-        rows, lines = oracle.parse([self.read("rows.txt")])
+        rows, lines = oracle.parse([self.bytes_of("rows.txt")])
         self.assertEqual((len(rows), lines), (n, [n]))
         truth = np.fromfile(self.path("rows.txt.truth"), np.float32)
         self.assertEqual(len(truth), n)
@@ -76,7 +54,7 @@ class Synth(unittest.TestCase):
         np.testing.assert_allclose((rows.ids < 0).mean(0), missing, atol=0.01)
         self.assertTrue(0.15 < np.isnan(rows.dense).mean() < 0.25)
         self.assertTrue(0 < (rows.dense < 0).mean() < 0.05)
-        fields = self.read("rows.txt").split(b"\n")[0].split(b"\t")
+        fields = self.bytes_of("rows.txt").split(b"\n")[0].split(b"\t")
         self.assertTrue(all(len(f) in (0, 8) for f in fields[14:]))
         self.assertEqual(len(np.unique(rows.ids[:, 5])), 3)
         self.assertEqual(len(np.unique(rows.ids[:, 8])), 63)
@@ -91,14 +69,14 @@ class Synth(unittest.TestCase):
         self.synth("a", 40000, "--seed", 5, "--threads", 1)
         self.synth("b", 40000, "--seed", 5, "--threads", 4)
         self.synth("c", 40000, "--seed", 6)
-        self.assertTrue(self.read("a") == self.read("b"))
-        self.assertTrue(self.read("a.truth") == self.read("b.truth"))
-        self.assertFalse(self.read("a") == self.read("c"))
+        self.assertTrue(self.bytes_of("a") == self.bytes_of("b"))
+        self.assertTrue(self.bytes_of("a.truth") == self.bytes_of("b.truth"))
+        self.assertFalse(self.bytes_of("a") == self.bytes_of("c"))
         # days are the same rows in pieces
         out = self.synth("days", 40000, "--seed", 5, "--days", 3)
         self.assertEqual(sorted(os.listdir(self.path("days"))), ["day_0", "day_1", "day_2"])
-        self.assertTrue(b"".join(self.read("days/day_%d" % d) for d in range(3)) == self.read("a"))
-        self.assertTrue(b"".join(self.read("days.truth/day_%d" % d) for d in range(3)) == self.read("a.truth"))
+        self.assertTrue(b"".join(self.bytes_of("days/day_%d" % d) for d in range(3)) == self.bytes_of("a"))
+        self.assertTrue(b"".join(self.bytes_of("days.truth/day_%d" % d) for d in range(3)) == self.bytes_of("a.truth"))
         # and convert holds the same rows back
         self.tool("convert", "days/day_0", "days/day_1", "days/day_2", "--out", "converted")
         label = np.fromfile(self.path("converted/test/label.bin"), np.uint8)
@@ -111,7 +89,7 @@ class Synth(unittest.TestCase):
         args = ["--seed", 9, "--scale", 0.01, "--shape", "kaggle", "--alpha", 1.2, "--positive-rate", 0.05]
         self.synth("text", 30000, *args)
         out = self.synth("columns", 30000, "--format", "split_binary", *args)
-        rows, _ = oracle.parse([self.read("text")])
+        rows, _ = oracle.parse([self.bytes_of("text")])
         got, spec = oracle.read_folder(self.path("columns"))
         test = 30000 // 7
         self.assertEqual(len(got["test"][0]), test)
@@ -119,7 +97,7 @@ class Synth(unittest.TestCase):
         label, dense, ids = (np.concatenate([got["train"][i], got["test"][i]]) for i in range(3))
         np.testing.assert_array_equal(label, rows.label)
         np.testing.assert_array_equal(dense, oracle.dense_values(rows.dense, "log3", np.float16))
-        self.assertTrue(self.read("columns.truth/train") + self.read("columns.truth/test") == self.read("text.truth"))
+        self.assertTrue(self.bytes_of("columns.truth/train") + self.bytes_of("columns.truth/test") == self.bytes_of("text.truth"))
         for k in range(26):
             self.assertLess(ids[:, k].max(), spec["feature_spec"]["cat_%d.bin" % k]["cardinality"])
             np.testing.assert_array_equal(ids[:, k] == 0, rows.ids[:, k] < 0)
@@ -167,9 +145,7 @@ class Synth(unittest.TestCase):
         self.assertEqual(os.listdir(self.dir), ["there.truth"])
 
 
-class Program(Synth):
-    test_text = test_same_bytes = test_split_binary = test_signal_is_learnable = test_errors = None
-
+class Program(ToolTest):
     def test_help_and_version(self):
         self.assertRegex(self.tool("--version").stdout, r"^dlrm_data \d+\.\d+\.\d+\n$")
         text = self.tool("--help").stdout
@@ -181,5 +157,4 @@ class Program(Synth):
 
 
 if __name__ == "__main__":
-    DLRM_DATA = os.path.abspath(sys.argv.pop(1))
-    unittest.main(verbosity=2)
+    tool_fixture.main()
