@@ -90,9 +90,8 @@ static dlrm_status bound_memory(search *s, const dlrm_placement_args *args)
 /* --- thresholds, those that are not given --- */
 
 enum { TRIED = 24 /* thresholds of each kind */ };
-/* What another threshold has to bring; what a first one of its kind (the model is no better than that); and what all have to that bring
- * less, together. */
-static const double BETTER = 0.999, WORTHWHILE = 0.95, TOGETHER = 0.971;
+/* What another threshold has to bring; and a first one of its kind (the model is no better than that), alone or with others. */
+static const double BETTER = 0.999, WORTHWHILE = 0.971;
 
 /* A budget of the device that does for no placement is told of, with its key's name, by who opens the tables. */
 static bool fits(const search *s)
@@ -175,7 +174,7 @@ static dlrm_status search_further(search *s)
         for (int round = 0; round < 2; round++) TRY(search_thresholds(&t));
         if (surpasses(&t, 1, &best)) best = t;
     }
-    if (surpasses(&best, TOGETHER, s)) *s = best;
+    if (surpasses(&best, WORTHWHILE, s)) *s = best;
     return DLRM_OK;
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The same training whatever the placement: every way to place tables x optimizers x 2, 3 and 4 ranks, on a model with a table for
-each of {one id, several, up to several} x {sum, mean} and one that two inputs share, against one rank: in deterministic mode the
-same bits of every table, and losses; by default within rounding. The product is packed into one process for each number of ranks.
+each of {one id, several, up to several} x {sum, mean}, one that two inputs share and one whose vectors stand side by side, against one
+rank: in deterministic mode the same bits of every table, and losses; by default within rounding. The product is packed into one process
+for each number of ranks. Ranks write vectors into each other's memory; a thinner product has them sent.
 
   test_placements.py MANY_RUNS
 """
@@ -15,7 +16,7 @@ import fixture
 
 DIM = 6  # not in equal parts over 4 ranks
 TABLES = [("one_sum", 40, 1, "sum"), ("one_mean", 30, 1, "mean"), ("several_sum", 50, 3, "sum"), ("several_mean", 9, 3, "mean"),
-          ("varying_sum", 60, {"max": 4}, "sum"), ("varying_mean", 25, {"max": 5}, "mean"), ("shared", 20, [1, 3], "sum")]
+          ("varying_sum", 60, {"max": 4}, "sum"), ("varying_mean", 25, {"max": 5}, "mean"), ("shared", 20, [1, 3], "sum"), ("apart", 15, 2, "none")]
 OPTIMIZERS = {
     "sgd": {"name": "sgd", "learning_rate": 0.5},
     "momentum": {"name": "sgd", "learning_rate": 0.5, "momentum": 0.9},
@@ -56,7 +57,7 @@ class Placements(fixture.RunTest):
 
     def result(self, to):
         return (fixture.read_safetensors(self.path(to)), [e["loss"] for e in fixture.events(self.path(to + ".jsonl"), "step")],
-                fixture.events(self.path(to + ".jsonl"), "start")[0]["table_owner"])
+                fixture.events(self.path(to + ".jsonl"), "start")[0])
 
     def compare(self, what, deterministic, got, want):
         tables = [name for name in want[0] if name.startswith("table.")]
@@ -73,7 +74,9 @@ class Placements(fixture.RunTest):
         else:
             np.testing.assert_allclose(got[1], want[1], rtol=1e-5, err_msg=what)
 
-    def run_all(self, runs):
+    def run_all(self, runs, direct="1"):
+        os.environ["DLRM_DIRECT_EXCHANGE"] = direct
+        self.addCleanup(os.environ.pop, "DLRM_DIRECT_EXCHANGE", None)
         for ranks, lines in runs.items():
             self.write("list.txt", "\n".join(lines) + "\n")
             done = self.run_trainer(ranks, "config.json", "list.txt", timeout=170)
@@ -111,11 +114,34 @@ class Placements(fixture.RunTest):
             for ranks, (p, (_, lies)) in itertools.product([2, 3, 4], PLACEMENTS.items()):
                 what = "%d ranks, %s, %s, deterministic %s" % (ranks, p, o, d)
                 got = self.result("%d_%s_%d_%s" % (ranks, o, d, p))
-                for (name, rows, _, _), owner in zip(TABLES, got[2]):
+                self.assertEqual(got[2]["exchange"], "direct")
+                for (name, rows, _, _), owner in zip(TABLES, got[2]["table_owner"]):
                     self.assertTrue(lies(owner, rows), "%s: %s lies at %s" % (what, name, owner))
                 self.compare(what, d, got, want)
                 compared += 1
         self.assertEqual(compared, 5 * 2 * 6 * 3)
+
+    def test_sent(self):
+        """Vectors and gradients that travel by MPI, as between hosts: each placement with each optimizer and, in turn, with each number of
+        ranks and type of vectors."""
+        self.configure()
+        types = ["fp32", "bf16", "fp16"]
+        modes = [(o, d, wire) for o, d in itertools.product(OPTIMIZERS, [True, False]) for wire in (types if d else types[:1])]
+        runs = {1: [self.settings(o, d, ["train.exchange_dtype=" + wire], "1_%s_%d_%s" % (o, d, wire)) for o, d, wire in modes], 2: [], 3: [], 4: []}
+        sent = []
+        for i, o in enumerate(OPTIMIZERS):
+            for k, (p, (words, _)) in enumerate(PLACEMENTS.items()):
+                for d in [True, False]:
+                    ranks, wire = 2 + (i + k) % 3, types[(i + k // 3) % 3] if d else "fp32"
+                    to = "%d_%s_%d_%s" % (ranks, o, d, p)
+                    runs[ranks].append(self.settings(o, d, words + ["train.exchange_dtype=" + wire], to))
+                    sent.append((to, d, "1_%s_%d_%s" % (o, d, wire)))
+        self.run_all(runs, direct="0")
+        for to, d, one in sent:
+            got = self.result(to)
+            self.assertEqual(got[2]["exchange"], "mpi")
+            self.compare("sent, " + to, d, got, self.result(one))
+        self.assertEqual(len(sent), 5 * 6 * 2)
 
 
 if __name__ == "__main__":

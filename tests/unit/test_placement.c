@@ -236,6 +236,13 @@ static void test_halving(void **state)
     place(&m, &plain, 3, &p);
     assert_int_equal(p.n_slices, 2);
     dlrm_placement_clear(&p);
+    make(&m, 2, (const int64_t[][2]){{100, 16}, {50, 16}}); /* rows give work to every rank: no need */
+    dlrm_placement_args args = plain;
+    args.row_slice = 1600;
+    place(&m, &args, 8, &p);
+    assert_int_equal(p.first_slice[1], 8);
+    assert_int_equal(p.n_slices, 9);
+    dlrm_placement_clear(&p);
 }
 
 static void test_rows(void **state)

@@ -1,6 +1,8 @@
 /* strategy: auto, on Merlin's synthetic models (configs/synthetic), whose tables and sizes are recomputed here. */
 #include "placement_fixture.h"
 
+#include <math.h>
+
 static const struct {
     const char *name;
     int tables;
@@ -260,6 +262,34 @@ static void test_given(void **state)
     }
     dlrm_placement_clear(&p);
     close_model(&o);
+
+    open_model("criteo", &o); /* whole by all of them, though most ranks have nothing then */
+    o.args.data_parallel = 0;
+    o.args.row_slice = INT64_C(1) << 40;
+    o.args.column_slice = 12800000;
+    assert_taken(dlrm_placement_make(&o.spec, &o.args, 128, &p));
+    assert_int_equal(p.n_slices, 26);
+    dlrm_placement_clear(&p);
+    close_model(&o);
+}
+
+/* A first threshold has to bring 3 %. Two tables of many ids, a rank's each, and one of few, half of which is saved where it is replicated. */
+static void test_worthwhile(void **state)
+{
+    (void)state;
+    static const int many[] = {30, 5}; /* 31 or 30.5 ids a sample; 6 or 5.5 */
+    for (int k = 0; k < 2; k++) {
+        dlrm_table tables[] = {{.name = "a", .rows = 1000, .dim = 16}, {.name = "b", .rows = 1000, .dim = 16}, {.name = "few", .rows = 10, .dim = 1}};
+        dlrm_input inputs[] = {{.table = 0, .hotness = many[k]}, {.table = 1, .hotness = many[k]}, {.table = 2, .hotness = 1}};
+        const dlrm_model_spec spec = {.n_tables = 3, .tables = tables, .n_inputs = 3, .inputs = inputs, .table_elements = 32010};
+        const dlrm_placement_args args = {.strategy = DLRM_STRATEGY_AUTO, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
+                                          .work = {.batch = 64, .id_s = 1, .pick_s = 1, .memory_rate = INFINITY, .network_rate = INFINITY, .sums_rate = INFINITY}};
+        dlrm_placement p;
+        assert_taken(dlrm_placement_make(&spec, &args, 2, &p));
+        assert_int_equal(p.replicated_tables, k);
+        assert_int_equal(p.n_slices, 3);
+        dlrm_placement_clear(&p);
+    }
 }
 
 int main(void)
@@ -273,6 +303,7 @@ int main(void)
         cmocka_unit_test_teardown(test_too_little_memory, no_blocks_left),
         cmocka_unit_test_teardown(test_memory_of_keys, no_blocks_left),
         cmocka_unit_test_teardown(test_given, no_blocks_left),
+        cmocka_unit_test_teardown(test_worthwhile, no_blocks_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

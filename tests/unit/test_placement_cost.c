@@ -44,6 +44,47 @@ static void test_power_law(void **state)
     }
 }
 
+/* Each price alone, of two tables on two ranks: "apart" (4 wide, 2 ids, each its own vector), and "up_to" (16 wide, up to 6 ids, 3 on
+ * average). The longer way of what a rank sends and receives counts, vectors there and gradients back. */
+static void test_prices(void **state)
+{
+    (void)state;
+    enum { BATCH = 100 };
+    const double touched[] = {1000 * -expm1(-0.2), 500 * -expm1(-0.6)}; /* of 200 and 300 uniform draws */
+    dlrm_table tables[] = {{.name = "apart", .rows = 1000, .dim = 4}, {.name = "up_to", .rows = 500, .dim = 16}};
+    dlrm_input inputs[] = {{.table = 0, .hotness = 2, .combiner = DLRM_UNPOOLED}, {.table = 1, .hotness = 6, .combiner = DLRM_SUM, .variable = true}};
+    const dlrm_model_spec spec = {.n_tables = 2, .tables = tables, .n_inputs = 2, .inputs = inputs, .table_elements = 12000};
+    const dlrm_placement_args plain = {.strategy = DLRM_BASIC, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
+                                       .work = {.batch = BATCH, .value_bytes = 2, .table_bytes = 4, .states = 1, .near_bytes = INT64_MAX,
+                                                .memory_rate = INFINITY, .network_rate = INFINITY, .sums_rate = INFINITY}};
+    dlrm_placement_args each[9];
+    for (int k = 0; k < 9; k++) each[k] = plain;
+    each[0].work.network_rate = 1; /* 50 samples: out 8 and in 16 elements, and the other way round */
+    each[1].work.memory_rate = 1;
+    each[2].work.id_s = 1;
+    each[3].work.vector_s = 1;
+    each[4].work.slice_s = 1;
+    each[5].work.pick_s = each[5].work.slice_s = 1; /* of all ids, by each rank */
+    each[5].row_slice = 0;
+    each[6].work.copy_s = each[6].work.replicated_s = 1;
+    each[6].data_parallel = 1 << 20;
+    each[7].work.id_s = 1; /* a rank's own samples' */
+    each[7].data_parallel = 1 << 20;
+    each[8].work.sums_rate = 1; /* fp32, there and back, half of it another rank's */
+    each[8].data_parallel = 1 << 20;
+    const double want[][2] = {
+        {2 * 2 * 50 * 16.0, 2 * 2 * 50 * 16.0},
+        {200 * (16 + 8) + 200 * 8 + 2 * touched[0] * 32, 300 * (64 + 32) + 100 * 32 + 2 * touched[1] * 128},
+        {200, 300}, {200, 100}, {1, 1}, {502, 502}, {3, 3}, {250, 250}, {2 * 12000 * 4.0 / 2, 2 * 12000 * 4.0 / 2}};
+    for (int k = 0; k < 9; k++) {
+        dlrm_placement p;
+        assert_taken(dlrm_placement_make(&spec, &each[k], 2, &p));
+        for (int r = 0; r < 2; r++)
+            if (fabs(p.seconds[r] - want[k][r]) > 1e-9 * want[k][r]) fail_msg("price %d, rank %d: %g s, expected %g", k, r, p.seconds[r], want[k][r]);
+        dlrm_placement_clear(&p);
+    }
+}
+
 /* Bytes of a rank's own slices. */
 static int64_t held(const dlrm_model_spec *spec, const dlrm_placement_args *a, const dlrm_placement *p, int rank)
 {
@@ -257,6 +298,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_power_law, no_blocks_left),
+        cmocka_unit_test_teardown(test_prices, no_blocks_left),
         cmocka_unit_test_teardown(test_room, no_blocks_left),
         cmocka_unit_test_teardown(test_host_time, no_blocks_left),
         cmocka_unit_test_teardown(test_host_by_hand, no_blocks_left),
