@@ -51,8 +51,9 @@ class Runner:
 
     def forced(self, placement):
         sizes = sorted(v.size for k, v in self.case.under("init/").items() if k.startswith("table"))
+        words = FORCED[placement]
         for name, size in (("SMALLEST", sizes[0]), ("MIDDLE", sizes[len(sizes) // 2]), ("LARGEST", sizes[-1])):
-            words = [o.replace(name, str(size)) for o in (words if name != "SMALLEST" else FORCED[placement])]
+            words = [o.replace(name, str(size)) for o in words]
         return words
 
     def check(self, result):

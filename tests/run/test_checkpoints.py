@@ -10,7 +10,6 @@ import re
 import subprocess
 import threading
 import time
-import unittest
 
 import numpy as np
 

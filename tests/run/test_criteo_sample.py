@@ -4,7 +4,6 @@ the loss of every step, the evaluation after every epoch and all final weights, 
 test_criteo_sample.py TRAINER DLRM_DATA [unittest's arguments]
 """
 import os
-import unittest
 
 import numpy as np
 

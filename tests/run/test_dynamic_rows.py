@@ -3,12 +3,11 @@
 itself, bit by bit, as that of tables whose ids are rows, made from that model; any number of ranks, checkpoints, exports, formats."""
 import collections
 import os
-import unittest
 
 import numpy as np
 
 import fixture
-from fixture import events, read_safetensors, write_safetensors
+from fixture import events, write_safetensors
 from test_checkpoints import read_checkpoint
 
 CAPACITY, ADMISSION, BATCH = 12, (1, 3), 16

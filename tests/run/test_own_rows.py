@@ -13,7 +13,6 @@ import json
 import os
 import re
 import sys
-import unittest
 
 import numpy as np
 

@@ -8,7 +8,6 @@ for each number of ranks. Ranks write vectors into each other's memory; a thinne
 """
 import itertools
 import json
-import os
 
 import numpy as np
 

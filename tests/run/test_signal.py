@@ -4,7 +4,6 @@ comes near the AUC of the probabilities that the labels were drawn from, which n
 test_signal.py TRAINER DLRM_DATA [unittest's arguments]
 """
 import re
-import unittest
 
 import criteo_run
 
