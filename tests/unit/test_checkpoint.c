@@ -58,7 +58,7 @@ static void fill(const dlrm_piece *p, int64_t row, int64_t n, void *out)
 }
 
 /* Writes a file of pieces; returns what the manifest says of it. */
-static dlrm_piece_file_facts write_file(const char *name, int n, const dlrm_piece *pieces, int64_t room)
+static dlrm_piece_file_facts write_pieces(const char *name, int n, const dlrm_piece *pieces, int64_t room)
 {
     dlrm_piece_file *f;
     dlrm_piece_file_facts facts;
@@ -91,7 +91,7 @@ static void write_parts(int64_t rows, int64_t columns, dlrm_dtype dtype, cutting
         snprintf(name, sizeof name, "part%d", i);
         unlink(in_folder(name));
         snprintf(paths[i], sizeof paths[i], "%s", in_folder(name));
-        files[i] = (dlrm_stored_file){paths[i], write_file(name, 2, pieces, 100003)};
+        files[i] = (dlrm_stored_file){paths[i], write_pieces(name, 2, pieces, 100003)};
     }
 }
 
@@ -176,8 +176,8 @@ static void test_no_whole(void **state)
         unlink(in_folder("b"));
         snprintf(paths[0], sizeof paths[0], "%s", in_folder("a"));
         snprintf(paths[1], sizeof paths[1], "%s", in_folder("b"));
-        one[0] = (dlrm_stored_file){paths[0], write_file("a", 1, &pairs[i].a, 1000)};
-        one[1] = (dlrm_stored_file){paths[1], write_file("b", 1, &pairs[i].b, 1000)};
+        one[0] = (dlrm_stored_file){paths[0], write_pieces("a", 1, &pairs[i].a, 1000)};
+        one[1] = (dlrm_stored_file){paths[1], write_pieces("b", 1, &pairs[i].b, 1000)};
         refused(2, one, pairs[i].message);
     }
     dlrm_stored *s;
@@ -242,7 +242,7 @@ static void test_every_bit_of_a_file(void **state)
     char path[300];
     unlink(in_folder("bits"));
     snprintf(path, sizeof path, "%s", in_folder("bits"));
-    const dlrm_stored_file file = {path, write_file("bits", 1, &p, 1000)};
+    const dlrm_stored_file file = {path, write_pieces("bits", 1, &p, 1000)};
     assert_int_equal(open_and_read(&file, &p), DLRM_OK);
     int fd = open(path, O_RDWR);
     for (int64_t bit = 0; bit < 8 * file.facts.bytes; bit++) {

@@ -272,7 +272,7 @@ static void write_good_files(void)
 static dlrm_status check(void)
 {
     dlrm_feature_spec s;
-    assert_ok(dlrm_feature_spec_load(data_folder, &s));
+    assert_ok(dlrm_feature_spec_load(folder, &s));
     dlrm_status st = dlrm_feature_spec_check(&s);
     if (st == DLRM_OK)
         for (int k = 0; k < DLRM_SPLITS; k++) assert_int_equal(s.split[k].rows, s.split[k].present ? 5 : 0);
@@ -352,7 +352,7 @@ static void test_told_rows(void **state)
         snprintf(text, sizeof text, "%.*s%s%s", (int)(before - good), good, cases[i].metadata, after);
         write_file("feature_spec.yaml", text, strlen(text));
         dlrm_feature_spec s;
-        dlrm_status st = dlrm_feature_spec_load(data_folder, &s);
+        dlrm_status st = dlrm_feature_spec_load(folder, &s);
         if (st == DLRM_OK) st = dlrm_feature_spec_check(&s);
         dlrm_feature_spec_clear(&s);
         if (cases[i].message)
@@ -366,7 +366,7 @@ static void test_told_rows(void **state)
 
 static dlrm_status load(dlrm_feature_spec *s)
 {
-    dlrm_status st = dlrm_feature_spec_load(data_folder, s);
+    dlrm_status st = dlrm_feature_spec_load(folder, s);
     if (st != DLRM_OK) assert_null(s->path);
     return st;
 }
@@ -474,7 +474,7 @@ static void test_model_size_refused(void **state)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, close_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_yaml),
         IN_FOLDER(test_yaml_refused),

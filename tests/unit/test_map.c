@@ -199,7 +199,7 @@ static void test_faults_of_others(void **state)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, close_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_shortened),      IN_FOLDER(test_in_a_thread), IN_FOLDER(test_nothing_to_map),
         IN_FOLDER(test_memory), IN_FOLDER(test_faults_of_others),

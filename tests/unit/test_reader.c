@@ -51,7 +51,7 @@ static void open_data(opened *o)
     write_file("offsets", offsets, sizeof offsets);
     for (int j = 0; j < INPUTS; j++) add_input(&o->m, "C", 1000, j % 2 ? 3 : 1, j % 2);
     o->m.spec.dense_features = 2;
-    assert_ok(dlrm_feature_spec_load(data_folder, &o->files));
+    assert_ok(dlrm_feature_spec_load(folder, &o->files));
     assert_ok(dlrm_dataset_open(&o->m.cfg, &o->m.spec, &o->files, &o->d));
 }
 
@@ -344,7 +344,7 @@ static void test_file_limit(void **state)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, close_folder)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut),  IN_FOLDER(test_ranks),      IN_FOLDER(test_epochs), IN_FOLDER(test_close_any_time),
         IN_FOLDER(test_batch_stays), IN_FOLDER(test_file_limit), IN_FOLDER(test_blocks),

@@ -90,7 +90,7 @@ static void test_size(void **state)
     }
     assert_int_equal(pwrite(fd, record, sizeof record, bytes - (int64_t)sizeof record), sizeof record);
     close(fd);
-    data_model m = {.cfg.data = {.format = DLRM_HUGECTR_RAW, .path = data_folder, .dense_type = DLRM_DENSE_INT32}};
+    data_model m = {.cfg.data = {.format = DLRM_HUGECTR_RAW, .path = folder, .dense_type = DLRM_DENSE_INT32}};
     add_input(&m, "a", 1000, HOTNESS, false);
     m.spec.dense_features = 13;
     dlrm_dataset *d;
@@ -133,7 +133,7 @@ int main(void)
         cmocka_unit_test(test_widths),
         cmocka_unit_test(test_pack),
         cmocka_unit_test(test_layout),
-        cmocka_unit_test_setup_teardown(test_size, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_size, open_folder, close_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

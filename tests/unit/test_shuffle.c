@@ -262,7 +262,7 @@ int main(void)
         cmocka_unit_test(test_every_row_once),
         cmocka_unit_test(test_mixing),
         cmocka_unit_test(test_blocks),
-        cmocka_unit_test_setup_teardown(test_reader, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_reader, open_folder, close_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,7 +227,7 @@ static dlrm_status open_data(opened *o, bool clamp)
     o->m.cfg.data.index_check = clamp ? DLRM_INDEX_CLAMP : DLRM_INDEX_ERROR;
     for (int j = 0; j < COLUMNS; j++)
         add_input(&o->m, columns[j].name, columns[j].rows, columns[j].hotness, columns[j].variable);
-    assert_ok(dlrm_feature_spec_load(data_folder, &o->files));
+    assert_ok(dlrm_feature_spec_load(folder, &o->files));
     o->m.spec.dense_features = o->files.n_dense;
     return dlrm_dataset_open(&o->m.cfg, &o->m.spec, &o->files, &o->d);
 }
@@ -329,7 +329,7 @@ static void refuse(int64_t row, const char *message)
         }
         assert_int_equal(b->status, DLRM_E_INPUT);
         assert_has(b->message, message);
-        assert_has(b->message, data_folder);
+        assert_has(b->message, folder);
         for (int64_t s = 0; s < b->own; s++) assert_true(b->labels[s] == 0.0f && b->dense[3 * s + 2] == 0.0f);
         for (int j = 0; j < COLUMNS; j++) {
             assert_int_equal(b->inputs[j].count, columns[j].variable ? 0 : b->size * columns[j].hotness);
@@ -565,7 +565,7 @@ static void test_many_rows(void **state)
     data_model m = {0};
     bool end;
     add_input(&m, "c", 1000, 1, false);
-    assert_ok(dlrm_feature_spec_load(data_folder, &files));
+    assert_ok(dlrm_feature_spec_load(folder, &files));
     assert_ok(dlrm_dataset_open(&m.cfg, &m.spec, &files, &d));
     assert_true(dlrm_dataset_rows(d, DLRM_TRAIN_SPLIT) == rows);
     dlrm_reader_args args = whole(&m, B);
@@ -624,7 +624,7 @@ static void test_hotness(void **state)
 
 int main(void)
 {
-#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, open_folder, close_folder)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_halves), cmocka_unit_test(test_one_bad_id), cmocka_unit_test(test_one_bad_float), IN_FOLDER(test_types),
         IN_FOLDER(test_refused),       IN_FOLDER(test_refused_bags),   IN_FOLDER(test_clamp),

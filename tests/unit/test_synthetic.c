@@ -327,7 +327,7 @@ static void test_constant(void **state)
 
 int main(void)
 {
-#define COUNTED(test) cmocka_unit_test_setup_teardown(test, open_folder, remove_folder)
+#define COUNTED(test) cmocka_unit_test_setup_teardown(test, open_folder, close_folder)
     const struct CMUnitTest tests[] = {
         COUNTED(test_same_rows),        COUNTED(test_power_law), COUNTED(test_bags_and_dense), COUNTED(test_planted),
         COUNTED(test_splits_and_seeds), COUNTED(test_epochs),    COUNTED(test_constant),

@@ -16,7 +16,7 @@ static void write_tensors(const char *name, const char *header, const void *data
     memcpy(all, &n, 8);
     memcpy(all + 8, header, n);
     if (bytes) memcpy(all + 8 + n, data, bytes);
-    write_bytes(name, all, 8 + n + bytes);
+    write_file(name, all, 8 + n + bytes);
 }
 
 static void assert_refused(const char *path, const char *map, const char *part)
@@ -213,14 +213,14 @@ static void test_bad_files(void **state)
 {
     (void)state;
     assert_refused(in_folder("absent"), NULL, "absent: cannot open: No such file");
-    write_bytes("bad.bin", "1234567", 7);
+    write_file("bad.bin", "1234567", 7);
     assert_refused(in_folder("bad.bin"), NULL, "bad.bin: 7 bytes; a safetensors file starts with 8 bytes");
-    write_bytes("bad.bin", "", 0);
+    write_file("bad.bin", "", 0);
     assert_refused(in_folder("bad.bin"), NULL, "bad.bin: 0 bytes;");
-    write_bytes("bad.bin", "PK\3\4aaaaaaaaaaaa", 16); /* a PyTorch file is a zip */
+    write_file("bad.bin", "PK\3\4aaaaaaaaaaaa", 16); /* a PyTorch file is a zip */
     assert_refused(in_folder("bad.bin"), NULL,
                    "bad.bin: not a safetensors file: its first 8 bytes would be a header length");
-    write_bytes("bad.bin", "\x20\0\0\0\0\0\0\0{}", 10);
+    write_file("bad.bin", "\x20\0\0\0\0\0\0\0{}", 10);
     assert_refused(in_folder("bad.bin"), NULL,
                    "bad.bin: a header of 32 bytes does not fit a file of 10 bytes: cut off?");
     assert_int_equal(mkfifo(in_folder("fifo.safetensors"), 0600), 0);
