@@ -28,6 +28,15 @@ static void hex(uint64_t v, char out[DLRM_SUM_TEXT])
     snprintf(out, DLRM_SUM_TEXT, "%016llx", (unsigned long long)v);
 }
 
+dlrm_status dlrm_manifest_check_room(const json_t *run)
+{
+    enum { ROOM = MAX_BYTES / 5 * 4 /* the rest is for as many files as there can be */ };
+    const size_t bytes = json_dumpb(run, NULL, 0, JSON_COMPACT);
+    if (bytes <= ROOM) return DLRM_OK;
+    return FAIL(DLRM_E_INPUT, "checkpoint: config and tables take %zu bytes of a manifest, which has room for %d; use fewer tables or shorter names", bytes,
+                ROOM);
+}
+
 /* NULL: no memory, as below. */
 static json_t *files_json(const dlrm_manifest *m)
 {

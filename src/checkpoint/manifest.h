@@ -34,6 +34,8 @@ typedef struct dlrm_manifest {
 enum { DLRM_RANK_FILE_BYTES = 32, DLRM_MAX_CHECKPOINT_RANKS = 100000 };
 void dlrm_rank_file_name(int rank, char out[DLRM_RANK_FILE_BYTES]);
 
+/* Is there room for it in a manifest that can be read again? DLRM_E_INPUT. */
+dlrm_status dlrm_manifest_check_room(const json_t *run) DLRM_MUST_USE;
 /* The text of the file; free() it. NULL: no memory. */
 char *dlrm_manifest_text(const dlrm_manifest *m);
 /* The second part of that, for tests: a JSON map whose last member is a text, with its checksum put at the end; free() it. */

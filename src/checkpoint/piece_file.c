@@ -93,6 +93,9 @@ static dlrm_status make_header(dlrm_piece_file *f)
     f->header[used++] = '}';
     while (used % 8) f->header[used++] = ' ';
     DLRM_ASSERT(used < bytes);
+    if (used - 8 > DLRM_ST_MAX_HEADER) /* no reader would take it */
+        return FAIL(DLRM_E_INPUT, "checkpoint: the names of a rank's %d pieces of tensors take %zu bytes, and a file has room for %d; use more ranks, "
+                    "fewer tables or shorter names", f->n, used - 8, DLRM_ST_MAX_HEADER);
     f->header_bytes = (int64_t)used;
     uint64_t length = used - 8;
     memcpy(f->header, &length, sizeof length);

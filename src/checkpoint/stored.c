@@ -13,7 +13,7 @@
 #include "checkpoint/sum.h"
 #include "model/tensors_impl.h"
 
-enum { MAX_HEADER = 100 * 1000 * 1000 /* the format's own limit */, MAX_PIECES = 1 << 14 /* of a tensor */ };
+enum { MAX_PIECES = 1 << 14 /* of a tensor */ };
 
 typedef struct stored_piece {
     const dlrm_st_entry *entry;
@@ -55,7 +55,7 @@ static dlrm_status check_header(const dlrm_stored_file *file, int fd)
                     (long long)file->facts.bytes);
     if (s.st_size < 8) return FAIL(DLRM_E_INPUT, "%s: too short for a header", file->path);
     TRY(dlrm_st_pread(fd, file->path, 0, sizeof length, &length));
-    if (length > (uint64_t)s.st_size - 8 || length > MAX_HEADER)
+    if (length > (uint64_t)s.st_size - 8 || length > DLRM_ST_MAX_HEADER)
         return FAIL(DLRM_E_INPUT, "%s: the header's length is damaged: %llu bytes", file->path, (unsigned long long)length);
     TRY(dlrm_alloc((int64_t)length + 8, 1, "a checkpoint's header", &text));
     dlrm_status st = dlrm_st_pread(fd, file->path, 0, (int64_t)length + 8, text);

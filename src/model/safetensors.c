@@ -15,7 +15,6 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "weights are little-endian and read without swapping");
 
-enum { MAX_JSON_BYTES = 100 * 1000 * 1000 }; /* the format's own limit */
 
 static void from_f32(const void *from, int64_t n, float *out)
 {
@@ -117,8 +116,8 @@ dlrm_status dlrm_st_load_json(const char *path, json_t **out)
     int64_t bytes;
     *out = NULL;
     dlrm_status st = open_file(path, &fd, &bytes);
-    if (st == DLRM_OK && bytes > MAX_JSON_BYTES)
-        st = FAIL(DLRM_E_INPUT, "%s: %lld bytes, more than %d", path, (long long)bytes, MAX_JSON_BYTES);
+    if (st == DLRM_OK && bytes > DLRM_ST_MAX_HEADER)
+        st = FAIL(DLRM_E_INPUT, "%s: %lld bytes, more than %d", path, (long long)bytes, DLRM_ST_MAX_HEADER);
     if (st == DLRM_OK) st = read_json(fd, path, 0, bytes, out);
     if (fd >= 0) close(fd);
     return st;
@@ -216,11 +215,11 @@ static dlrm_status header_bytes(const dlrm_st_file *f, int64_t file_bytes, int64
         return FAIL(DLRM_E_INPUT, "%s: %lld bytes; a safetensors file starts with 8 bytes of header length", f->path,
                     (long long)file_bytes);
     TRY(dlrm_st_pread(f->fd, f->path, 0, 8, &n));
-    if (n > MAX_JSON_BYTES)
+    if (n > DLRM_ST_MAX_HEADER)
         return FAIL(
             DLRM_E_INPUT,
             "%s: not a safetensors file: its first 8 bytes would be a header length of %llu bytes, more than %d",
-            f->path, (unsigned long long)n, MAX_JSON_BYTES);
+            f->path, (unsigned long long)n, DLRM_ST_MAX_HEADER);
     if ((int64_t)n > file_bytes - 8)
         return FAIL(DLRM_E_INPUT, "%s: a header of %llu bytes does not fit a file of %lld bytes: cut off?", f->path,
                     (unsigned long long)n, (long long)file_bytes);

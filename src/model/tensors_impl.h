@@ -47,6 +47,7 @@ const char *dlrm_st_shape_text(const json_t *shape, char *buf, size_t bytes);
 const char *dlrm_st_dtype_name(dlrm_dtype dtype);
 /* A tensor's member of a header that is being written, as JSON text with a comma before it; [from, to): its bytes after
  * the header. Returns the text's length, below DLRM_ST_ENTRY_BYTES; 0: the name is not UTF-8. */
+enum { DLRM_ST_MAX_HEADER = 100 * 1000 * 1000 /* the format's own limit */ };
 enum { DLRM_ST_ENTRY_BYTES = 6 * DLRM_NAME_BYTES + 300 /* every byte of a name escaped */ };
 size_t dlrm_st_header_entry(const dlrm_tensor_info *t, const char *dtype, int64_t from, int64_t to, char *buf, size_t bytes);
 

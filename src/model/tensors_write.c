@@ -16,7 +16,7 @@
 
 #define HEADER_START "{\"__metadata__\":{\"format\":\"pt\"}"
 #define INDEX_NAME "model.safetensors.index.json"
-enum { FILE_NAME_BYTES = 64, MAX_HEADER_BYTES = 100 * 1000 * 1000 };
+enum { FILE_NAME_BYTES = 64 };
 
 typedef struct part_file {
     char name[FILE_NAME_BYTES];
@@ -72,7 +72,7 @@ static dlrm_status lay_out(dlrm_export *e, int64_t max_file_bytes)
         int64_t entry_bytes = (int64_t)header_entry(&e->tensors[i], f->data_bytes, entry, sizeof entry);
         if (!entry_bytes) return FAIL(DLRM_E_INPUT, "export: the tensor name '%s' is not UTF-8", e->tensors[i].name);
         bool full = 8 + padded(header + entry_bytes) + f->data_bytes + bytes > max_file_bytes ||
-                    header + entry_bytes > MAX_HEADER_BYTES - 8;
+                    header + entry_bytes > DLRM_ST_MAX_HEADER - 8;
         if (f->n && full) {
             *++f = (part_file){.first = i, .fd = -1};
             header = sizeof HEADER_START - 1;

@@ -16,7 +16,7 @@ dlrm_status dlrm_saving_open(dlrm_session *s, dlrm_saving *v)
     dlrm_saver_args a = {.path = path, .keep = cfg->checkpoint.keep, .snapshot = on_the_way, .timeout_s = cfg->parallel.timeout_s};
     TRY(dlrm_saver_open(&a, &s->model, &v->saver));
     v->run = dlrm_run_json(cfg, &s->spec, dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT));
-    TRY(dlrm_comm_agree(s->comm, v->run ? DLRM_OK : FAIL(DLRM_E_RUNTIME, "no memory for a checkpoint's manifest")));
+    TRY(dlrm_comm_agree(s->comm, v->run ? dlrm_manifest_check_room(v->run) : FAIL(DLRM_E_RUNTIME, "no memory for a checkpoint's manifest")));
     /* The checkpoint that is resumed need not be saved again, if it is one of these. */
     const size_t n = strlen(path);
     if (!strncmp(s->from.folder, path, n) && s->from.folder[n] == '/' && !strchr(s->from.folder + n + 1, '/')) v->saved_step = s->first_step;

@@ -224,6 +224,39 @@ static void test_not_finite(void **state)
     }
 }
 
+/* More names than a header may hold, or more tables than a manifest: found out before anything is trained, not when it is to be read. */
+static void test_too_many_names(void **state)
+{
+    (void)state;
+    enum { N = 190000 };
+    dlrm_piece *pieces = calloc(N, sizeof *pieces);
+    dlrm_piece_file *f;
+    assert_non_null(pieces);
+    for (int i = 0; i < N; i++) {
+        char name[300];
+        snprintf(name, sizeof name, "table.%0*d.weight", 200, i);
+        pieces[i] = part_of(name, 1, 2, DLRM_FP32, (cutting){IN_ROWS, 1}, 0);
+    }
+    assert_int_equal(dlrm_piece_file_plan(N, pieces, &f), DLRM_E_INPUT);
+    assert_message("checkpoint: the names of a rank's 190000 pieces of tensors take 1");
+    assert_message(" bytes, and a file has room for 100000000; use more ranks, fewer tables or shorter names");
+    assert_null(f);
+    assert_int_equal(dlrm_piece_file_plan(N / 2, pieces, &f), DLRM_OK);
+    dlrm_piece_file_close(&f);
+    free(pieces);
+    char *text = calloc(1, 80000001);
+    assert_non_null(text);
+    memset(text, 'x', 80000000);
+    json_t *run = json_pack("{s:s}", "tables", text);
+    assert_int_equal(dlrm_manifest_check_room(run), DLRM_E_INPUT);
+    assert_message("checkpoint: config and tables take 80000013 bytes of a manifest, which has room for 80000000; use fewer tables or shorter names");
+    text[79999000] = 0;
+    json_object_set_new(run, "tables", json_string(text));
+    assert_int_equal(dlrm_manifest_check_room(run), DLRM_OK);
+    json_decref(run);
+    free(text);
+}
+
 static int open_and_read(const dlrm_stored_file *file, const dlrm_piece *p)
 {
     dlrm_stored *s;
@@ -468,7 +501,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_cut),  cmocka_unit_test(test_no_whole),      cmocka_unit_test(test_not_finite), cmocka_unit_test(test_every_bit_of_a_file),
         cmocka_unit_test(test_manifest), cmocka_unit_test(test_manifest_says), cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_manifest_without_memory),
+        cmocka_unit_test(test_manifest_without_memory), cmocka_unit_test(test_too_many_names),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
