@@ -44,8 +44,8 @@ class Case(ToolTest):
             return json.load(f)
 
     def check(self, out, rows, test, validation, vocabs, kind="log3", dtype="float16", cap=0, shuffle=None):
-        """The folder against the oracle: rows in order, which are test and validation rows (masks), and how. The logarithms with what is
-        missing (T11, T12), and id 0 (T13), are the oracle's."""
+        """The folder against the oracle: rows in order, which are test and validation rows (masks), and how. The logarithms, what is missing,
+        and id 0 are the oracle's."""
         got, spec = oracle.read_folder(self.path(out))
         ids = oracle.apply_vocabularies(rows.ids, vocabs, cap)
         dense = oracle.dense_values(rows.dense, kind, dtype)

@@ -62,14 +62,14 @@ class SameRows(RowTest):
         self.same(want, 2, "data.format=npy", "data.path=days")
 
     def test_several_files(self):
-        """T22: part-2 before part-10."""
+        """In the order of their numbers: part-2 before part-10."""
         train, test = self.make()
         want = self.outcome(1)
         for name, rows in (("part-2", train.part(0, 50)), ("part-10", train.part(50, 51)), ("last", train.part(51, 120)), ("score", test)):
             write_records(self.path("parts", name), rows)
         self.same(want, 3, "data.format=mlperf_bin", "data.path=parts", "data.train_files=part-*, last", "data.test_files=score")
 
-    def test_more_ranks_than_rows(self):  # T9
+    def test_more_ranks_than_rows(self):
         train, test = self.make(train=3, test=2)
         want = self.outcome(1)
         write_records(self.path("counts", "day_train.bin"), train)
@@ -104,7 +104,7 @@ class SameRows(RowTest):
             np.testing.assert_array_equal(np.load(self.path("got.npy")), want[rows])
 
     def test_more_rows_than_fit_31_bits(self):
-        """T8: the second half of a file with more rows than Terabyte has, 192 GB of holes but for its first rows."""
+        """The second half of a file with more rows than Terabyte has, 192 GB of holes but for its first rows."""
         train, test = self.make(test=70)
         self.outcome(1)
         self.succeed(1, "config.yaml", "checkpoint.init_from=out", "--predict", "want.npy")
@@ -244,7 +244,7 @@ class RecordTraps(RowTest):
         return rows
 
     def test_int_or_float(self):
-        """T1, T2: told apart by the bits; refused where they do not say."""
+        """Told apart by the bits; refused where they do not say."""
         rows = self.records()
         mixed = records(rows[0])
         mixed[::2] = records(rows[0], float_dense=True)[::2]
@@ -261,7 +261,7 @@ class RecordTraps(RowTest):
         self.refused(r"^set/train_data\.bin: the dense values are float32 values .*, expected int32 counts$", "data.dense_type=int32")
 
     def test_float_labels(self):
-        """T3."""
+        """Whose bits an int32 reader would take for 1065353216."""
         self.records(float_labels=True)
         self.refused(r"^set/train_data\.bin: of 360 records looked at, \d+ have a label of 1065353216, the bits of float 1; expected int32 labels")
 
@@ -272,7 +272,7 @@ class RecordTraps(RowTest):
         self.refused(r"^set/train_data\.bin: row 2000: label 2 is neither 0 nor 1$", ranks=3)
 
     def test_ids(self):
-        """T4, T5: by file, row and value, whichever rank reads it; and what else can be done with them."""
+        """By file, row and value, whichever rank reads it; and what else can be done with them."""
         rows = self.records()[0]
         rows.ids[2][77, 0] = 70000
         self.records(train=records(rows))
@@ -304,7 +304,7 @@ class RecordTraps(RowTest):
             self.assertEqual(g, want)
 
     def test_hash(self):
-        """T6: an unsigned hash in an int32 is no id, and modulo does not make it one; in HugeCTR's unsigned words it does."""
+        """An unsigned hash in an int32 is no id, and modulo does not make it one; in HugeCTR's unsigned words it does."""
         rows = self.records()[0]
         rows.ids[1][11, 0] = 0xFFFFFFFF
         self.records(train=records(rows))
@@ -325,7 +325,7 @@ class RecordTraps(RowTest):
         self.refused(r"^set/train_data\.bin: row 4000: value -?nan in column 1 is not finite$", ranks=2)
 
     def test_sizes(self):
-        """T10: at the start, with what was expected."""
+        """At the start, with what was expected."""
         whole = records(self.records()[0]).tobytes()
         for cut, what in ((len(whole) - 3, r"found 3837 bytes, which are 119 records and 29 bytes; expected a multiple of 32 bytes"), (0, "the file is empty")):
             with open(self.path("set", "train_data.bin"), "wb") as f:
@@ -333,7 +333,7 @@ class RecordTraps(RowTest):
             self.refused(r"^set/train_data\.bin: " + what)
 
     def test_which_files(self):
-        """T19, and files that are not there, or there twice."""
+        """Files that are not there, or there twice, or the rows of both splits."""
         rows = self.records()
         records(rows[0]).tofile(self.path("set", "a_train.bin"))
         self.refused(r"data\.train_files: missing: set has both a_train\.bin and train_data\.bin")
@@ -415,7 +415,7 @@ class ArrayTraps(RowTest):
         self.spoilt(name, np.asfortranarray(ids.astype("<i4")), r"found Fortran order")
         self.spoilt(name, ids.astype(object), r"found an array of Python objects")
         self.spoilt(name, ids.astype("<f8"), r"found dtype '<f8'")
-        self.spoilt(name, ids.astype("<f4"), r"found float32 ids, expected one of int32, int64$")  # T7
+        self.spoilt(name, ids.astype("<f4"), r"found float32 ids, expected one of int32, int64$")
         self.spoilt(name, ids[:, :3].astype("<i4"), r"found 3 ids in a row, expected 4 as the model has$")
         self.spoilt(name, ids[:-1].astype("<i4"), r"found 60 rows, expected 61 as in set/day_1_labels\.npy$")
         self.spoilt(name, ids[:, :, None].astype("<i4"), r"found an array of more than 2 dimensions$")
@@ -465,7 +465,7 @@ class ArrayTraps(RowTest):
         self.assertEqual(self.outcome(1, "data.format=npy", "data.path=set", "data.train_files=a,b", "data.test_files=c"), self.outcome_of_days)
 
     def test_pattern_with_the_test_day(self):
-        """T19 again: day_* has the last day in it, which is the test split; one day alone is for training."""
+        """day_* has the last day in it, which is the test split; one day alone is for training."""
         self.refused(r'data\.train_files: "day_\*" takes in day_2, the test split where data\.test_files does not say another', "data.train_files=day_*")
         args = ["config.yaml", "--check", "data.format=npy", "data.path=set"]
         rows = [d.n for d in self.days]
@@ -476,7 +476,7 @@ class ArrayTraps(RowTest):
         self.assertIn("training   %d rows" % rows[0], self.succeed(1, *args, "data.train_files=day_*").stdout)
 
     def test_kaggle(self):
-        """train_*.npy alone: nothing to score on, and not the training rows (T19)."""
+        """train_*.npy alone: nothing to score on, and not the training rows."""
         os.mkdir(self.path("kaggle"))
         write_day(self.path("kaggle"), "train", self.days[0])
         done = self.succeed(1, "config.yaml", "data.format=npy", "data.path=kaggle")
@@ -499,7 +499,7 @@ class ArrayTraps(RowTest):
             self.refused(r"^set/day_0_sparse_multi_hot\.npz: " + pattern)
 
         good = {str(j): i.astype("<i4") for j, i in enumerate(rows[0].ids)}
-        spoilt(good, r"member 0\.npy: is compressed \(method 8\), expected it stored", np.savez_compressed)  # T20
+        spoilt(good, r"member 0\.npy: is compressed \(method 8\), expected it stored", np.savez_compressed)
         spoilt({k: good[k] for k in "012"}, r"found 3 members, expected 4")
         spoilt({**{k: good[k] for k in "012"}, "x": good["3"]}, r'found a member "x\.npy", expected 0\.npy to 3\.npy, once each$')
         spoilt({**good, "2": good["2"][:, :2]}, r"member 2\.npy: found 2 ids in a row, expected 3")

@@ -73,7 +73,7 @@ class Records(ToolTest):
         self.fails("13 dense values, 26 features and 214 ids a row; Criteo's text has 13, 26 and 26", "convert", "split1", "--to", "text", "--out", "no")
 
     def test_kinds_of_160_bytes(self):
-        # T1, T2: three records of the same size, told apart by their bits, or refused
+        # three records of the same size, told apart by their bits, or refused
         counts, floats = make_rows(3000, 6), make_rows(3000, 7, counts=False)
         self.write("counts.bin", records(counts))
         self.write("floats.bin", records(floats))
@@ -108,11 +108,11 @@ class Records(ToolTest):
 
         said = ["--cardinalities", ",".join(map(str, rows.cards))]
         for row, column, value, message in [
-            (2000, 0, 0x3F800000, "train_data.bin: row 2000: label 1065353216, the bits of float 1; expected an int32 0 or 1"),  # T3
+            (2000, 0, 0x3F800000, "train_data.bin: row 2000: label 1065353216, the bits of float 1; expected an int32 0 or 1"),
             (1300, 0, -1, "train_data.bin: row 1300: label -1 is neither 0 nor 1"),
             (1300, 3, -5, "train_data.bin: row 1300: count -5 in column 2 is negative"),
             (1234, 14, rows.cards[0], "train_data.bin: row 1234: id %d is outside [0, %d) of table cat_0: one too many; is the number of rows the"
-                                      " largest id?" % (rows.cards[0], rows.cards[0])),  # T4, T5
+                                      " largest id?" % (rows.cards[0], rows.cards[0])),
             (1234, 39, -1, "train_data.bin: row 1234: id 4294967295 is outside [0, %d) of table cat_25, or negative as an int32" % rows.cards[25]),  # T6
         ]:
             bad(row, column, value)
@@ -128,12 +128,12 @@ class Records(ToolTest):
         self.assertIn("row 5: label 7 is neither 0 nor 1 (and 2 more: rows with a bad label or dense value)", r.stdout)
         self.assertIn("row 9: id 4294967295", r.stdout)
         self.assertIn("dlrm_data: bad: 5 problems found", r.stderr)
-        # float labels throughout, T3
+        # float labels throughout
         data = good.copy()
         data[:, 0] *= 0x3F800000
         self.write("float_labels.bin", data)
         self.fails("have a label of 1065353216, the bits of float 1", "convert", "float_labels.bin", "--from", "hugectr_raw", "--out", "no")
-        # a file that is cut off, T10
+        # a file that is cut off
         self.write("cut.bin", good.tobytes()[:-40])
         self.fails("cut.bin: found 399960 bytes, which are 2499 records and 120 bytes; expected a multiple of 160 bytes", "convert", "cut.bin", "--from",
                    "mlperf_bin", "--out", "no")
@@ -150,7 +150,7 @@ class Records(ToolTest):
         r = self.tool("info", "flat.bin", code=1)
         self.assertIn("problem: flat.bin: each feature's ids lie above those of the one before it", r.stdout)
 
-    def test_large_ids_and_known_tables(self):  # T7: ids above 2^24; T17: two lists of 40 M, told apart by their sums
+    def test_large_ids_and_known_tables(self):  # ids above 2^24; two lists of 40 M, told apart by their sums
         v1 = [39884406, 39043, 17289, 7420, 20263, 3, 7120, 1543, 63, 38532951, 2953546, 403346, 10, 2208, 11938, 155, 4, 976, 14, 39979771, 25641295,
               39664984, 585935, 12972, 108, 36]
         rows = make_rows(1000, 12, cards=v1)
@@ -173,7 +173,7 @@ class Records(ToolTest):
                 f.seek(160 * row)
                 f.write(data.tobytes())
 
-    def test_more_rows_than_fit_31_bits(self):  # T8: 4,195,197,692 rows, 671 GB of holes
+    def test_more_rows_than_fit_31_bits(self):  # 4,195,197,692 rows, 671 GB of holes
         data = records(make_rows(1200, 10))
         self.sparse("huge/day_train.bin", 4195197692, (0, 2**31, 4195197692 - 1200), data)
         out = self.tool("info", "huge", "--from", "mlperf_bin").stdout
@@ -184,7 +184,7 @@ class Records(ToolTest):
         r = self.tool("info", "huge", "--cardinalities", ",".join(["70000"] * 26), code=1)
         self.assertRegex(r.stdout, r"day_train.bin: row \d+: id 70001 is outside")
 
-    def test_halves_of_the_last_day(self):  # T14: by rows and not by name
+    def test_halves_of_the_last_day(self):  # by rows and not by name
         data = records(make_rows(1200, 11))
         for name, rows in (("train_data.bin", 5000), ("val_data.bin", FIRST_HALF), ("test_data.bin", FIRST_HALF - 1)):
             self.sparse("halves/" + name, rows, (0, (rows - 1024) // 2, rows - 1200), data)
@@ -226,7 +226,7 @@ class Norm(ToolTest):
         rows = [make_rows(n, 30 + n, (1, 1), counts=False, n_dense=2) for n in (10, 25, 7)]
         for i, r in enumerate(rows):
             self.write("norm/part_%d.bin" % i, norm(r, 1))
-        self.write("norm/file_list.txt", b"2\n/elsewhere/part_0.bin\n/elsewhere/part_1.bin\n")  # T8 of HugeCTR: absolute, and moved
+        self.write("norm/file_list.txt", b"2\n/elsewhere/part_0.bin\n/elsewhere/part_1.bin\n")  # absolute paths, and the files have been moved
         self.write("norm/file_list_test.txt", b"1\nnorm/part_2.bin\n")
         self.assertRegex(self.tool("info", "norm").stdout, r"hugectr_norm.*\ntrain +35 rows.*\ntest +7 rows")
         self.tool("convert", "norm", "--out", "split")
@@ -268,7 +268,7 @@ class Npy(ToolTest):
             np.save(self.path("npy/%s_sparse.npy" % name), np.concatenate(rows.ids, 1).astype(ids_dtype))
 
     def days(self, hotness, multi_hot=False):
-        """Three days of 300, 250 and 201 rows, the last with ids of int64 (T15); all of them as one."""
+        """Three days of 300, 250 and 201 rows, the last with ids of int64; all of them as one."""
         rows = make_rows(751, 90, hotness, counts=False)
         cut = [0, 300, 550, 751]
         for d in range(3):
@@ -277,7 +277,7 @@ class Npy(ToolTest):
         return rows
 
     def check(self, folder, rows):
-        for split, begin, end in (("train", 0, 550), ("test", 550, 651)):  # the first half of 201, rounded up (T14)
+        for split, begin, end in (("train", 0, 550), ("test", 550, 651)):  # the first half of 201, rounded up
             got, _ = read_split_binary(self.path(folder), split)
             self.assertRows(got, Rows(rows.label[begin:end], rows.dense[begin:end], [i[begin:end] for i in rows.ids], rows.cards))
         np.testing.assert_array_equal(np.fromfile(self.path(folder + "/validation/label.bin"), np.uint8), rows.label[651:])
@@ -322,7 +322,7 @@ class Npy(ToolTest):
         self.fails("row 9: feature cat_3: id 1099511627776 is outside [0, 4294967296); keys of 64 bits, for a table with rows: dynamic, are not checked",
                    "convert", "npy", "--out", "no")
         self.save("day_1", good, np.int32)
-        np.save(self.path("npy/day_1_dense.npy"), good.dense[:99])  # T10
+        np.save(self.path("npy/day_1_dense.npy"), good.dense[:99])  # fewer rows than the labels
         self.fails("npy/day_1_dense.npy: found 99 x 13 of float32, expected 100 rows of float16 or float32", "verify", "npy")
         np.save(self.path("npy/day_1_dense.npy"), good.dense[:, :12])
         self.fails("npy/day_1_labels.npy: its arrays have other columns than those of npy/day_0_labels.npy", "verify", "npy")
@@ -332,12 +332,12 @@ class Npy(ToolTest):
         for d in range(3):
             os.remove(self.path("npy/day_%d_sparse.npy" % d))
         np.savez_compressed(self.path("npy/day_0_sparse_multi_hot.npz"), **{str(k): np.zeros((300, h), np.int32) for k, h in enumerate(MLPERF_HOTNESS)})
-        self.fails("npy/day_0_sparse_multi_hot.npz", "verify", "npy")  # T20: deflated
+        self.fails("npy/day_0_sparse_multi_hot.npz", "verify", "npy")  # deflated
 
 
 class SplitBinary(ToolTest):
     def folder(self, rows, extra=b""):
-        """As PyYAML writes it: sorted keys, anchors and aliases, names that end in .bin (T21)."""
+        """As PyYAML writes it: sorted keys, anchors and aliases, names that end in .bin."""
         features = b"".join(b"  cat_%d.bin:\n    cardinality: %d\n    dtype: int32\n" % (k, c) for k, c in sorted(enumerate(rows.cards), key=lambda x: str(x)))
         spec = b"channel_spec:\n  categorical:\n" + b"".join(b"  - cat_%d.bin\n" % k for k in range(len(rows.ids)))
         spec += b"  label:\n  - label\n  numerical: &id001\n" + b"".join(b"  - num_%d\n" % j for j in range(rows.dense.shape[1]))
@@ -362,7 +362,7 @@ class SplitBinary(ToolTest):
         rows.dense = rows.dense.astype(np.float16).astype(np.float32)
         self.assertTrue(self.bytes_of("raw/train_data.bin") == records(rows).tobytes())
         self.assertIn("dense: floats", self.bytes_of("raw/records.yaml").decode())
-        # T5: model_size.json has the largest id
+        # model_size.json has the largest id
         os.remove(self.path("dle/feature_spec.yaml"))
         sizes = ", ".join('"_c%d": %d' % (14 + k, c - 1) for k, c in enumerate(rows.cards))
         for k, c in enumerate(rows.cards):
@@ -391,11 +391,11 @@ class SplitBinary(ToolTest):
             self.fails(message, "convert", "dle", "--to", "hugectr_raw", "--out", "no")
             self.write("dle/train/" + name, good)
         self.assertIn("no problems", self.tool("verify", "dle").stdout)
-        self.write("dle/train/cat_3.bin", self.bytes_of("dle/train/cat_3.bin")[:-4])  # T10: rows, not batches
+        self.write("dle/train/cat_3.bin", self.bytes_of("dle/train/cat_3.bin")[:-4])  # one row short
         self.fails("dle/train/cat_3.bin: found 1996 bytes, which are 499 rows of 4 bytes; expected 500 rows", "verify", "dle")
 
     def test_files_cut_alike(self):
-        """Files that all end at the same row agree with each other; the description of dlrm_data knows better (T10)."""
+        """Files that all end at the same row agree with each other; the description of dlrm_data knows better."""
         self.tool("synth", "--rows", 700, "--out", "t.txt")
         for split, rows in (("train", 600), ("test", 60), ("validation", 40)):
             self.tool("convert", "t.txt", "--out", split + "_cut", "--test-rows", 60)
