@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(THREADS) cat_kernel(const dlrm_cuda_interact a
         copy_columns<V, E, W, FORWARD>(a, v, c - v.column, c, false);
 }
 
-/* --- pool (design.md section 5): x = slots 1 …, of width w; out j = mean of x[begin … end) --- */
+/* --- pool: x = slots 1 …, of width w; out j = mean of x[begin … end) --- */
 
 struct pooling {
     int64_t w, n, left; /* width of x, windows, and how far the first begins before x */

@@ -96,7 +96,8 @@ typedef struct dlrm_vector_slot {
 } dlrm_vector_slot;
 
 /* dot: out = [v0, v_i·v_j for i from 1, j < i, row by row]; cat, dcn: all slots, to which dcn's cross layers come; pool:
- * means of windows over slots 1…, then slot 0 (design.md section 5). */
+ * means of windows over the w elements of slots 1…, then slot 0. n = ceil(w / pool_stride) windows: window j begins at
+ * j*pool_stride - (n*pool_stride - w) / 2, is pool_stride long, and its mean is that of what lies inside [0, w). */
 typedef struct dlrm_interact_args {
     dlrm_interaction kind;
     dlrm_dtype wire; /* of slots 1 …, their data and gradients; slot 0, out and d_out are activations */
@@ -238,7 +239,7 @@ typedef struct dlrm_lookup_args {
                               is started later ends it, too */
 } dlrm_lookup_args;
 
-/* An optimizer's settings for one step. The update rules (design.md section 5), g = gradient:
+/* An optimizer's settings for one step. The update rules, g = gradient:
  *   sgd: w -= lr g; with momentum: m = momentum m + g, w -= lr m
  *   adagrad: a += g², w -= lr g/(√a + eps);  rowwise_adagrad: a += mean of g² over the whole row, whose squares are added
  *     as base/squares.h does with `pinned` or where columns have peers, else in doubles

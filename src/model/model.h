@@ -56,5 +56,6 @@ dlrm_status dlrm_model_open(const dlrm_config *cfg, const dlrm_model_spec *spec,
 /* Collective, once every rank has opened its model. */
 dlrm_status dlrm_model_open_exchange(dlrm_model *m, dlrm_exchange_opener open) DLRM_MUST_USE;
 void dlrm_model_close(dlrm_model *m);
-/* Initial values of a fresh run (design.md section 5). */
+/* Initial values of a fresh run, each a function of (seed, the tensor's name, element) alone. Weights of layers: normal, standard
+ * deviation √(2/(in+out)); biases: √(1/out), of cross layers 0; tables: dlrm_tables_init. */
 dlrm_status dlrm_model_init(dlrm_model *m) DLRM_MUST_USE;

@@ -1,5 +1,5 @@
 /* Weights in files: safetensors, read and written by tensor name and element range, in bounded memory, no collectives.
- * Names (design): bottom.0.weight [out,in], bottom.0.bias, top.N.…, table.<name>.weight [rows, dim]; of a table with a
+ * Names: bottom.0.weight [out,in], bottom.0.bias, top.N.…, table.<name>.weight [rows, dim]; of a table with a
  * vocabulary table.<name>.keys [rows] and .counts [rows], integers. */
 #pragma once
 #include <stdbool.h>

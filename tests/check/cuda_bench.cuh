@@ -39,7 +39,7 @@ static inline void report(const char *what, double ms, double bytes)
     printf("%-62s %8.4f ms %7.3f TB/s\n", what, ms, bytes / ms / 1e9);
 }
 
-/* design.md section 4's power law. */
+/* The power law of synthetic data's ids. */
 static inline int64_t draw(random_source &r, int64_t n, double alpha, bool hot)
 {
     if (hot) return 0;
