@@ -6,6 +6,7 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -27,11 +28,16 @@ class DiskTest(fixture.RunTest):
         super().setUp()
         self.write("config.yaml", fixture.SYNTHETIC.replace("{count: 4, rows: 500}", "{count: 2, rows: 500}"))
 
-    def run_failing(self, ranks, how, *args, **more):
+    def start_failing(self, ranks, how, *args, **more):
         env = dict(os.environ, OMP_NUM_THREADS="1", FAIL_UNDER="ckpt", FAIL_HOW=how, **launch.AT_ONCE, **more)
-        return subprocess.run(["mpirun", "-n", str(ranks), "env", "LD_PRELOAD=" + self.failing, self.trainer] + ARGS + ["checkpoint.path=ckpt"] +
-                              list(args), cwd=self.folder, timeout=launch.PATIENCE, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, env=env)
+        return subprocess.Popen(["mpirun", "-n", str(ranks), "env", "LD_PRELOAD=" + self.failing, self.trainer] + ARGS + ["checkpoint.path=ckpt"] +
+                                list(args), cwd=self.folder, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+
+    def run_failing(self, ranks, how, *args, **more):
+        job = self.start_failing(ranks, how, *args, **more)
+        self.addCleanup(job.kill)
+        out, err = job.communicate(timeout=launch.PATIENCE)
+        return subprocess.CompletedProcess(job.args, job.returncode, out, err)
 
     def all_sound(self, steps):
         """Every checkpoint is whole and has the state of its step; nothing else is left."""
@@ -110,6 +116,21 @@ class EachCall(DiskTest):
             self.assertEqual(self.file_bytes("ckpt", "step_000000005", "manifest.json"), before)
             self.assertTrue(os.path.exists(self.path("out", "model.safetensors")))
         self.assertEqual(self.all_sound(9), ["step_000000005"])
+
+    def test_signal(self):
+        """The exit code says the signal; that nothing could be saved is a warning."""
+        job = self.start_failing(2, "ENOSPC", "train.steps=100000000", FAIL_ALWAYS="1")
+        self.addCleanup(job.kill)
+        deadline = time.monotonic() + launch.PATIENCE
+        while not os.path.exists(self.path("run.jsonl")) or b'"step":20,' not in self.file_bytes("run.jsonl"):
+            self.assertIsNone(job.poll())
+            self.assertLess(time.monotonic(), deadline, "no training")
+            time.sleep(0.05)
+        job.send_signal(signal.SIGUSR1)
+        _, err = job.communicate(timeout=launch.PATIENCE)
+        self.assertEqual(job.returncode, 128 + signal.SIGUSR1, err)
+        self.one_message(err, r"warning: step \d+ could not be saved: .*No space left on device")
+        self.assertEqual((checkpoints(self.path("ckpt")), events(self.path("run.jsonl"), "end")[0]["checkpoints"]["failed"]), ([], 1))
 
     def test_short_writes(self):
         """Are gone on with."""
