@@ -20,7 +20,7 @@ typedef struct room {
     int64_t most;  /* bytes of a rank's, beside replicated tables */
 } room;
 
-static int larger_first(const void *a, const void *b)
+static int dearer_first(const void *a, const void *b)
 {
     const item *x = a, *y = b;
     if (x->seconds != y->seconds) return x->seconds < y->seconds ? 1 : -1;
@@ -230,7 +230,7 @@ static dlrm_status deal_out(const dlrm_model_spec *spec, const dlrm_placement_ar
             order[n++] = (item){by_cost ? dlrm_slice_seconds(args, loads, p->ranks, &p->slices[k]) : 0, dlrm_slice_elements(&p->slices[k]), k};
     for (int k = 0; k < p->n_slices; k++) /* slices of rows have owners already */
         if (p->slices[k].owner >= 0) m.held[p->slices[k].owner] += dlrm_slice_bytes(spec, &args->work, &p->slices[k], false);
-    if (args->strategy != DLRM_BASIC) qsort(order, (size_t)n, sizeof *order, larger_first);
+    if (args->strategy != DLRM_BASIC) qsort(order, (size_t)n, sizeof *order, dearer_first);
     deal_in_order(spec, args, order, n, &m, p);
 done:
     dlrm_free(&order);
@@ -350,10 +350,8 @@ void dlrm_placement_clear(dlrm_placement *p)
 
 bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank)
 {
-    for (int k = p->first_part[input]; k < p->first_part[input + 1]; k++) {
-        const int owner = p->slices[p->parts[k].slice].owner;
-        if (owner == rank) return true;
-    }
+    for (int k = p->first_part[input]; k < p->first_part[input + 1]; k++)
+        if (p->slices[p->parts[k].slice].owner == rank) return true;
     return false;
 }
 

@@ -43,13 +43,7 @@ typedef struct dlrm_placement {
     int64_t replicated_width, replicated_elements; /* the same of what lies on every rank */
 } dlrm_placement;
 
-/* Each table goes by the first rule that fits, with several ranks: replicated; cut by rows; cut by columns; whole. Column
- * slices are as wide as each other, the first ones a column wider where that does not come out even; those of a table that
- * come to lie on one rank are one slice. Without a threshold for columns, and fewer slices than ranks, the largest are halved
- * until every rank has one, as far as there are columns. Tables with a vocabulary are neither replicated nor cut by rows.
- * Strategies place what is neither replicated nor cut by rows. basic: slice k on rank k mod ranks. memory_balanced: by
- * falling size, dealt out to and fro (0 … R-1, R-1 … 0). memory_optimized: by falling size, each to the rank that holds
- * least. auto: what the cost model (placement_cost.h) expects to be fastest, with thresholds of its own where none are given. */
+/* What the cost model (placement_cost.h) is told of the work and of the machine. */
 typedef struct dlrm_placement_work {
     int64_t batch;
     int value_bytes, table_bytes; /* of an element: of a vector as it travels, of a table */
@@ -68,9 +62,16 @@ typedef struct dlrm_placement_work {
     /* for each slice; for there being replicated tables, and for each of them; for each id of a table that is cut by rows, which the host picks its own rows' from */
     double slice_s, replicated_s, copy_s, pick_s;
     double translate_s; /* and for each key, whose row the host looks up, on every rank that holds some of its table */
-    double alpha;       /* of the power law that ids are taken to follow, where rows are cached; 0: uniform */
+    double alpha;       /* of the power law that ids are taken to follow; 0: uniform */
 } dlrm_placement_work;
 
+/* Each table goes by the first rule that fits, with several ranks: replicated; cut by rows; cut by columns; whole. Column
+ * slices are as wide as each other, the first ones a column wider where that does not come out even; those of a table that
+ * come to lie on one rank are one slice. Without a threshold for columns, and fewer slices than ranks, the largest are halved
+ * until every rank has one, as far as there are columns. Tables with a vocabulary are neither replicated nor cut by rows.
+ * Strategies place what is neither replicated nor cut by rows. basic: slice k on rank k mod ranks. memory_balanced: by
+ * falling size, dealt out to and fro (0 … R-1, R-1 … 0). memory_optimized: by falling size, each to the rank that holds
+ * least. auto: what the cost model (placement_cost.h) expects to be fastest, with thresholds of its own where none are given. */
 typedef struct dlrm_placement_args {
     dlrm_strategy strategy;
     /* elements, -1: none */
@@ -96,8 +97,9 @@ static inline int64_t dlrm_slice_elements(const dlrm_slice *s)
     return s->rows * s->columns;
 }
 
-/* Does the rank need this input's ids of all samples? And those of its own samples? */
+/* Has the rank a slice of the input's table for itself, so that it needs the input's ids of all samples? */
 bool dlrm_placement_wants(const dlrm_placement *p, int input, int rank);
+/* Does the input's table lie on every rank? */
 bool dlrm_placement_replicates(const dlrm_placement *p, int input);
 /* Is the input's table cut by rows? Its vector is then the sum of its parts, else they stand side by side. */
 bool dlrm_placement_adds(const dlrm_placement *p, int input);

@@ -30,9 +30,9 @@ dlrm_status dlrm_placement_seconds(const dlrm_model_spec *spec, const dlrm_place
 /* Of a rank alone: what the rows of its tables that lie in the host's memory take, and their bytes with optimizer state. */
 dlrm_status dlrm_placement_home(const dlrm_model_spec *spec, const dlrm_placement_args *args, const dlrm_table_load *loads,
                                 const dlrm_placement *p, int rank, double *seconds, int64_t *bytes) DLRM_MUST_USE;
-/* Expected different ids among so many draws of a power law over n ids (0: uniform), and the share of draws of the c most frequent. */
+/* Expected different ids among so many draws of a power law over n ids (0: uniform), and the share of draws of the x most frequent. */
 double dlrm_power_law_different(double n, double alpha, double draws);
-double dlrm_power_law_share(double n, double alpha, double c);
+double dlrm_power_law_share(double n, double alpha, double x);
 /* A slice's share of its owner's, all its rows on the device. */
 double dlrm_slice_seconds(const dlrm_placement_args *args, const dlrm_table_load *loads, int ranks, const dlrm_slice *s);
 /* Of weights and optimizer state; and of the vocabulary that each owner of a table's slice has, where the memory that bounds tables holds

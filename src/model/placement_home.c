@@ -5,7 +5,6 @@
 #include "model/host_tables.h"
 #include "model/placement_cost.h"
 
-/* The share of ids below x. */
 double dlrm_power_law_share(double n, double alpha, double x)
 {
     const double g = 1 - alpha;
