@@ -36,27 +36,31 @@ static void clear_bar(void)
     bar_shown = false;
 }
 
+/* In the place of the bar. */
+static void say(const char *fmt, va_list ap, const char *end)
+{
+    clear_bar();
+    vfprintf(stdout, fmt, ap);
+    fputs(end, stdout);
+    fflush(stdout);
+}
+
 void dlrm_info(const char *fmt, ...)
 {
-    if (my_rank != 0) return;
-    clear_bar();
     va_list ap;
+    if (my_rank != 0) return;
     va_start(ap, fmt);
-    vfprintf(stdout, fmt, ap);
+    say(fmt, ap, "\n");
     va_end(ap);
-    fputc('\n', stdout);
-    fflush(stdout);
 }
 
 void dlrm_progress(const char *fmt, ...)
 {
-    if (my_rank != 0) return;
-    clear_bar();
     va_list ap;
+    if (my_rank != 0) return;
     va_start(ap, fmt);
-    vfprintf(stdout, fmt, ap);
+    say(fmt, ap, "");
     va_end(ap);
-    fflush(stdout);
     bar_shown = true;
 }
 
