@@ -80,8 +80,10 @@ void dlrm_comm_last_words(dlrm_comm *c, const char *why)
     char text[600];
     snprintf(text, sizeof text, "dlrm-train: rank %d: %s", c->impl->rank, why);
     atomic_bool *spoken = c->impl->spoken; /* NULL: before MPI's start is over, and in its end */
-    if (!spoken || !atomic_exchange(spoken, true)) dlrm_error_line(text);
-    else sleep(LAUNCHER_ENDS_OTHERS_S);
+    if (!spoken || !atomic_exchange(spoken, true))
+        dlrm_error_line(text);
+    else
+        sleep(LAUNCHER_ENDS_OTHERS_S);
 }
 
 static void *watch(void *arg)
@@ -116,14 +118,16 @@ static void *watch(void *arg)
     return NULL;
 }
 
+/* What they tell each process: how many there are, and its number. */
 static const char *const launchers[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                                            {"PMI_SIZE", "PMI_RANK"},
                                            {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+enum { LAUNCHERS = sizeof launchers / sizeof *launchers };
 
 /* The launcher's number of this process, before MPI knows it. */
 static int launcher_rank(void)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LAUNCHERS; i++) {
         const char *size = getenv(launchers[i][0]), *number = getenv(launchers[i][1]);
         if (size && number && atoi(size) > 1) return atoi(number);
     }
@@ -134,7 +138,7 @@ static int launcher_rank(void)
  * process, so that only its first one speaks. */
 static dlrm_status check_launcher(int ranks, int *rank)
 {
-    for (int i = 0; i < 3 && ranks == 1; i++) {
+    for (int i = 0; i < LAUNCHERS && ranks == 1; i++) {
         const char *v = getenv(launchers[i][0]);
         if (v && atoi(v) > 1) {
             *rank = launcher_rank();
@@ -378,7 +382,7 @@ static void copy_own(dlrm_comm *c, const blocks *b)
 }
 
 /* Ends the round in flight, and makes those after it. */
-static void finish_rounds(const blocks *b, dlrm_comm *c, int in_flight, bool more)
+static void finish_rounds(dlrm_comm *c, const blocks *b, int in_flight, bool more)
 {
     for (int64_t done = MESSAGE_BYTES;; done += MESSAGE_BYTES) {
         check(MPI_Waitall(in_flight, b->requests, MPI_STATUSES_IGNORE), "MPI_Waitall");
@@ -387,15 +391,20 @@ static void finish_rounds(const blocks *b, dlrm_comm *c, int in_flight, bool mor
     }
 }
 
+static void exchange(dlrm_comm *c, const blocks *b, const char *what)
+{
+    bool more;
+    enter(c, what);
+    const int n = start_round(c, b, 0, &more);
+    finish_rounds(c, b, n, more);
+    leave(c);
+}
+
 void dlrm_comm_alltoallv(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
 {
-    blocks b = {send, recv, send_at, recv_at, TAG, c->impl->requests};
-    bool more;
+    const blocks b = {send, recv, send_at, recv_at, TAG, c->impl->requests};
     copy_own(c, &b);
-    enter(c, "an exchange");
-    int n = start_round(c, &b, 0, &more);
-    finish_rounds(&b, c, n, more);
-    leave(c);
+    exchange(c, &b, "an exchange");
 }
 
 void dlrm_comm_alltoallv_start(dlrm_comm *c, const void *send, const int64_t *send_at, void *recv, const int64_t *recv_at)
@@ -412,19 +421,15 @@ void dlrm_comm_alltoallv_finish(dlrm_comm *c)
     struct dlrm_comm_impl *m = c->impl;
     DLRM_ASSERT(m->background.send_at);
     enter(c, "an exchange in the background");
-    finish_rounds(&m->background, c, m->in_flight, m->more);
+    finish_rounds(c, &m->background, m->in_flight, m->more);
     leave(c);
     m->background = (blocks){0};
 }
 
 void dlrm_comm_allgatherv(dlrm_comm *c, void *data, const int64_t *at)
 {
-    blocks b = {data, data, NULL, at, TAG, c->impl->requests};
-    bool more;
-    enter(c, "an all-gather");
-    int n = start_round(c, &b, 0, &more);
-    finish_rounds(&b, c, n, more);
-    leave(c);
+    const blocks b = {data, data, NULL, at, TAG, c->impl->requests};
+    exchange(c, &b, "an all-gather");
     c->bytes_sent += (at[c->rank + 1] - at[c->rank]) * (c->ranks - 1);
 }
 
