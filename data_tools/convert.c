@@ -161,8 +161,7 @@ done:
     return st;
 }
 
-/* A thread's buffers in the text pass: a chunk, a file's rest, gzip's buffers, parsed rows and their order by bucket.
- */
+/* A thread's buffers in the text pass: a chunk, a file's rest, gzip's buffers, parsed rows and their order by bucket. */
 static int64_t text_pass_bytes(const conversion *c)
 {
     int64_t row = 8 + 1 + CRITEO_DENSE * c->dense.bytes + 4 + 4 * CRITEO_IDS + 12;

@@ -28,8 +28,7 @@ bool dlrm_criteo_parse(const char *line, size_t bytes, dlrm_criteo_row *row);
  * on. */
 char *dlrm_criteo_print(const dlrm_criteo_row *row, char *line);
 
-/* Why dlrm_criteo_parse refuses this line; values are quoted, with bytes that do not print escaped and long ones cut.
- */
+/* Why dlrm_criteo_parse refuses this line; values are quoted, with bytes that do not print escaped and long ones cut. */
 void dlrm_criteo_explain(const char *line, size_t bytes, char *out, size_t out_bytes);
 
 #ifdef __cplusplus

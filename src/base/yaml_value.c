@@ -45,8 +45,7 @@ static const char *skip_digits(const char *s, int *digits)
     return s;
 }
 
-/* [-+] digits [. digits] [e [-+] digits], with a digit before or after the point; *integer: neither point nor exponent.
- */
+/* [-+] digits [. digits] [e [-+] digits], with a digit before or after the point; *integer: neither point nor exponent. */
 static bool is_decimal(const char *s, bool *integer)
 {
     int digits = 0, exponent = 0;

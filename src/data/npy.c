@@ -1,5 +1,4 @@
-/* The header is a Python literal that NumPy alone writes: {'descr': '<f4', 'fortran_order': False, 'shape': (N, 13), }.
- */
+/* The header is a Python literal that NumPy alone writes: {'descr': '<f4', 'fortran_order': False, 'shape': (N, 13), }. */
 #include "data/npy.h"
 
 #include <errno.h>

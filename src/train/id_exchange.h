@@ -16,8 +16,7 @@ void dlrm_id_exchange_close(dlrm_id_exchange **x); /* copes with NULL; finishes 
 
 /* Collective. The batch stays valid until the exchange is finished. */
 void dlrm_id_exchange_start(dlrm_id_exchange *x, const dlrm_batch *batch);
-/* Collective. The batch with its inputs: ids valid until the next finish, the rest as long as the batch given to start.
- */
+/* Collective. The batch with its inputs: ids valid until the next finish, the rest as long as the batch given to start. */
 const dlrm_batch *dlrm_id_exchange_finish(dlrm_id_exchange *x);
 
 /* The memory that finished ids lie in. */
