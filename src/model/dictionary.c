@@ -42,7 +42,8 @@ static int64_t far_of(const dlrm_dictionary *d, int64_t at)
 {
     const int64_t far = (int64_t)(d->slots[at] >> DLRM_TAG_BITS & DLRM_FAR);
     if (far < DLRM_FAR) return far;
-    return distance(d, dlrm_dictionary_home(d, dlrm_dictionary_hash(d->entries[d->slots[at] >> (DLRM_FAR_BITS + DLRM_TAG_BITS)].key)), at);
+    const int64_t key = d->entries[dlrm_dictionary_entry(d, at)].key;
+    return distance(d, dlrm_dictionary_home(d, dlrm_dictionary_hash(key)), at);
 }
 
 void dlrm_dictionary_add(dlrm_dictionary *d, int64_t key, int64_t entry)
@@ -64,7 +65,7 @@ void dlrm_dictionary_remove(dlrm_dictionary *d, int64_t key)
     for (int64_t at = dlrm_dictionary_after(d, hole); d->slots[at] != 0; at = dlrm_dictionary_after(d, at)) {
         const int64_t far = far_of(d, at), nearer = distance(d, hole, at);
         if (far < nearer) continue;
-        d->slots[hole] = slot_of((int64_t)(d->slots[at] >> (DLRM_FAR_BITS + DLRM_TAG_BITS)), far - nearer, d->slots[at]);
+        d->slots[hole] = slot_of(dlrm_dictionary_entry(d, at), far - nearer, d->slots[at]);
         hole = at;
     }
     d->slots[hole] = 0;

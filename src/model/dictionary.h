@@ -17,10 +17,12 @@ typedef struct dlrm_entry {
 
 typedef struct dlrm_dictionary {
     const dlrm_entry *entries; /* the owner's; entry 0 is never in the dictionary */
-    uint64_t *slots;           /* entry's number << (FAR_BITS + TAG_BITS) | slots from the key's home, FAR or more being FAR | tag; 0: empty */
+    uint64_t *slots;           /* [n_slots]; 0: empty */
     int64_t n_slots;
 } dlrm_dictionary;
 
+/* A slot, from its high bits down: the entry's number; how many slots it lies behind its key's home (DLRM_FAR: so many or more);
+ * the tag. */
 enum { DLRM_TAG_BITS = 24, DLRM_FAR_BITS = 6, DLRM_FAR = (1 << DLRM_FAR_BITS) - 1 };
 
 /* For at most `most` keys at a time. entries: borrowed. */
@@ -48,12 +50,18 @@ static inline int64_t dlrm_dictionary_after(const dlrm_dictionary *d, int64_t at
     return at + 1 < d->n_slots ? at + 1 : 0;
 }
 
+/* Of what stands in the slot. */
+static inline int64_t dlrm_dictionary_entry(const dlrm_dictionary *d, int64_t at)
+{
+    return (int64_t)(d->slots[at] >> (DLRM_FAR_BITS + DLRM_TAG_BITS));
+}
+
 /* From slot *at on, the entry of the first one with the hash's tag; *at is that slot. 0: an empty slot comes before. */
 static inline int64_t dlrm_dictionary_probe(const dlrm_dictionary *d, uint64_t hash, int64_t *at)
 {
     const uint64_t mask = ((uint64_t)1 << DLRM_TAG_BITS) - 1;
     while (d->slots[*at] != 0 && ((d->slots[*at] ^ hash) & mask) != 0) *at = dlrm_dictionary_after(d, *at);
-    return (int64_t)(d->slots[*at] >> (DLRM_FAR_BITS + DLRM_TAG_BITS));
+    return dlrm_dictionary_entry(d, *at);
 }
 
 /* The same, to the key itself: goes on where the tag was right by chance. */
