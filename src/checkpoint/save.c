@@ -118,11 +118,11 @@ static dlrm_status take_memory(dlrm_saver *s)
 static dlrm_status take_snapshot_memory(dlrm_saver *s)
 {
     int n;
-    int64_t bytes, without = 0, have = dlrm_mem_available();
+    int64_t bytes, have = dlrm_mem_available();
     dlrm_piece_file_pieces(s->file, &n, &bytes);
     int64_t need = dlrm_comm_local_sum_i64(s->comm, bytes);
     if (!s->args.snapshot) return DLRM_OK;
-    without = have >= 0 && (double)need > SNAPSHOT_SHARE * (double)have;
+    int64_t without = have >= 0 && (double)need > SNAPSHOT_SHARE * (double)have;
     dlrm_comm_sum_i64(s->comm, &without, 1);
     if (without) {
         dlrm_info("checkpoints: no memory for a copy (%.2f GiB on this host, %.2f GiB available): training will wait while they are written",
@@ -209,7 +209,7 @@ void dlrm_saver_close(dlrm_saver **sp)
 
 /* --- writing --- */
 
-/* The next rows of the file, from the copy or through a chunk. false: there are none. */
+/* The next rows of the file, from the copy or, with NULL, from the model through a chunk. *more: there were some. */
 static dlrm_status write_next(dlrm_saver *s, const char *copy, bool *more)
 {
     const dlrm_piece *p;
@@ -309,7 +309,6 @@ dlrm_status dlrm_saver_start(dlrm_saver *s, const dlrm_train_state *progress, js
     dlrm_checkpoint_name(progress->step, true, name);
     dlrm_rank_file_name(s->comm->rank, file);
     snprintf(s->path, sizeof s->path, "%.3900s/%s/%s", s->args.path, name, file);
-    s->status = DLRM_OK;
     s->created = false;
     s->finite = true;
     s->done = false;
