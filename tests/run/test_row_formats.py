@@ -90,6 +90,14 @@ class SameRows(RowTest):
             replicated = ["parallel.data_parallel_threshold=1e6"] + more
             self.same(self.outcome(3, *replicated), 3, *replicated, "data.format=mlperf_bin", "data.path=counts")
 
+    def test_short_batch_of_five_ranks(self):
+        """8 samples cut for 5 ranks give rank 2 one, the last batch's 7 give it two."""
+        train, test = self.make(train=15, test=5)
+        write_records(self.path("counts", "day_train.bin"), train)
+        write_records(self.path("counts", "day_test.bin"), test)
+        more = ["train.deterministic=false", "train.batch_size=8", "parallel.data_parallel_threshold=1e6"]
+        self.same(self.outcome(5, *more), 5, *more, "data.format=mlperf_bin", "data.path=counts")
+
     def test_predict(self):
         """In input order; the halves of the test rows, an odd number of them."""
         train, test = self.make(test=71)
