@@ -132,6 +132,33 @@ class Plan(fixture.RunTest):
         done = self.plan(2, "device=cpu", "--cluster", "slow.yaml", status=1)
         self.assertRegex(done.stderr, r"device: is cpu, but slow\.yaml has device: cuda")
 
+    def test_each_rate(self):
+        """Each number of a profile alone, and what it slows down: tables, MLPs or their sums."""
+        in_host = "parallel.device_embedding_elements=300000"  # less than the large tables have
+        for key, slowed, args in (("memory_gb_s", (True, True, False), []), ("network_gb_s", (True, False, True), ["parallel.strategy=basic"]),
+                                  ("network_gb_s", (True, False, True), ["parallel.data_parallel_threshold=1e9"]),  # sums of gradients alone
+                                  ("link_gb_s", (True, False, False), [in_host, "parallel.strategy=memory_balanced"]), ("tflops", (False, True, False), [])):
+            with self.subTest(key=key, args=args):
+                steps = []
+                for rate in (1, 100):
+                    self.write("rate.yaml", "device: cuda\n%s: %d\n" % (key, rate))
+                    steps.append(self.predicted(self.plan(2, "--cluster", "rate.yaml", *args).stdout)[1][1:])
+                self.assertEqual(tuple(slow > fast for slow, fast in zip(*steps)), slowed, steps)
+                self.assertEqual([same for same, was in zip(steps[1], slowed) if not was], [same for same, was in zip(steps[0], slowed) if not was])
+        self.write("small.yaml", "device: cuda\nmemory_gib: 1000\nhost_memory_gib: 0.001\n")
+        self.assertEqual(self.plan(1, "--cluster", "small.yaml").stderr, "")
+        self.assertRegex(self.plan(1, "--cluster", "small.yaml", in_host, status=1).stderr, r"\(the host has room for 1\d{5} of all\)")
+
+    def test_dense_by_hand(self):
+        """MLPs and dot at so many FLOP/s, memory aside; the sums of their gradients, of which a rank sends and gets (R-1)/R each way."""
+        self.write("machine.yaml", "device: cpu\nmemory_gb_s: 1e9\nnetwork_gb_s: 1e-3\ntflops: 1e-3\n")
+        flop = 4 * 13 * 64 + 6 * (64 * 16 + 37 * 64 + 64) + 3 * 7 * 7 * 16  # no gradient of the input; 7 vectors
+        weights = 14 * 64 + 65 * 16 + 38 * 64 + 65
+        rows, _ = self.predicted(self.plan(3, "--cluster", "machine.yaml").stdout)
+        for row, own in zip(rows, (333, 334, 334)):
+            self.assertAlmostEqual(row[1], 1e3 * own * flop / 1e9, delta=0.001)
+            self.assertAlmostEqual(row[2], 1e3 * 8 * weights * 2 / 3 / 1e6, delta=0.001)
+
     def test_bad_profiles(self):
         for text, message in (("network_gb_s: 3\n", "m.yaml:1:1: device: missing, expected cpu or cuda"),
                               ("device: tpu\n", 'm.yaml:1:9: device: found "tpu", expected cpu or cuda'),
