@@ -1,7 +1,6 @@
 #include "checkpoint/save.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -10,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/files.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/folder.h"
+#include "comm/same_folder.h"
 
 static const double SNAPSHOT_SHARE = 0.75 /* of the memory that the host has left */;
 
@@ -59,10 +58,10 @@ struct dlrm_saver {
 /* --- opening --- */
 
 /* Rank 0's part. */
-static dlrm_status take_folder(dlrm_saver *s, char *probe, size_t bytes)
+static dlrm_status take_folder(dlrm_saver *s)
 {
     char removed[600], damaged[600];
-    int n, fd;
+    int n;
     dlrm_checkpoint_entry *list;
     const char *path = s->args.path;
     TRY(dlrm_checkpoints_clean(path, removed, sizeof removed));
@@ -74,27 +73,13 @@ static dlrm_status take_folder(dlrm_saver *s, char *probe, size_t bytes)
                                                         : FAIL(DLRM_E_INPUT, "%s/%s/" DLRM_MANIFEST_NAME ": 'serial' is %lld, which no later checkpoint "
                                                                "could follow", path, list[0].name, (long long)s->serial);
     dlrm_free(&list);
-    TRY(st);
-    snprintf(probe, bytes, "%.3900s/.probe_%d_%lld", path, (int)getpid(), (long long)time(NULL));
-    fd = open(probe, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", probe, strerror(errno));
-    close(fd);
-    return DLRM_OK;
+    return st;
 }
 
-/* The folder, by rank 0, and whether all ranks see what rank 0 puts there. */
 static dlrm_status open_folder(dlrm_saver *s)
 {
-    char probe[4096] = "";
-    TRY(dlrm_comm_agree(s->comm, s->comm->rank == 0 ? take_folder(s, probe, sizeof probe) : DLRM_OK));
-    dlrm_comm_bcast(s->comm, probe, sizeof probe, 0);
-    dlrm_status st = DLRM_OK;
-    if (access(probe, F_OK) != 0 || access(s->args.path, W_OK | X_OK) != 0)
-        st = FAIL(DLRM_E_INPUT, "checkpoint.path: rank %d cannot see what rank 0 writes to %s, or not write there itself (%s); all ranks need "
-                  "the same file system", s->comm->rank, s->args.path, strerror(errno));
-    st = dlrm_comm_agree(s->comm, st);
-    if (s->comm->rank == 0) unlink(probe);
-    return st;
+    TRY(dlrm_comm_agree(s->comm, s->comm->rank == 0 ? take_folder(s) : DLRM_OK));
+    return dlrm_same_folder_check(s->comm, "checkpoint.path", s->args.path);
 }
 
 static dlrm_status take_memory(dlrm_saver *s)

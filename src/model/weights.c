@@ -7,6 +7,7 @@
 #include "base/int64.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/same_folder.h"
 #include "model/pieces.h"
 
 enum { BLOCK = 1 << 20 /* elements in memory at a time */ };
@@ -151,7 +152,8 @@ dlrm_status dlrm_weights_check_export(dlrm_model *m, const char *folder)
     dlrm_status st = plan(m, folder, &e);
     if (st == DLRM_OK && m->comm->rank == 0) st = dlrm_export_check(e);
     dlrm_export_close(&e);
-    return dlrm_comm_agree(m->comm, st);
+    TRY(dlrm_comm_agree(m->comm, st));
+    return dlrm_same_folder_check(m->comm, "checkpoint.export", folder);
 }
 
 static dlrm_status write_rows(dlrm_export *e, const dlrm_piece *p, int64_t row, int64_t n, const char *block)

@@ -118,9 +118,15 @@ static bool is_other_file(const char *path)
     return n > 0 && memcmp(found, own, (size_t)n) != 0;
 }
 
-static dlrm_status create(const char *path, int64_t rows, int *fd)
+static dlrm_status write_header(int fd, const char *path, int64_t rows)
 {
     char header[NPY_HEADER + 1];
+    make_header(rows, header);
+    return dlrm_file_write_at(fd, path, 0, NPY_HEADER, header);
+}
+
+static dlrm_status create(const char *path, int64_t mark, int *fd)
+{
     struct stat s;
     const bool there = stat(path, &s) == 0;
     if (there && !S_ISREG(s.st_mode) && !S_ISCHR(s.st_mode))
@@ -130,8 +136,30 @@ static dlrm_status create(const char *path, int64_t rows, int *fd)
                     path);
     *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0666);
     if (*fd < 0) return FAIL(DLRM_E_INPUT, "%s: cannot create: %s", path, strerror(errno));
-    make_header(rows, header);
-    return dlrm_file_write_at(*fd, path, 0, NPY_HEADER, header);
+    return write_header(*fd, path, mark);
+}
+
+/* What rank 0 made: a file of this name on a host's own file system may be that of another run. */
+static dlrm_status open_made(const char *path, int64_t mark, int *fd)
+{
+    char found[NPY_HEADER], expected[NPY_HEADER + 1];
+    struct stat s;
+    *fd = open(path, O_RDWR | O_CLOEXEC);
+    if (*fd < 0) return FAIL(DLRM_E_INPUT, "--predict: %s: cannot open what rank 0 made (not a shared file system?): %s", path, strerror(errno));
+    make_header(mark, expected);
+    if (fstat(*fd, &s) == 0 && S_ISCHR(s.st_mode)) return DLRM_OK; /* a device, from which nothing comes back */
+    if (pread(*fd, found, NPY_HEADER, 0) == NPY_HEADER && memcmp(found, expected, NPY_HEADER) == 0) return DLRM_OK;
+    return FAIL(DLRM_E_INPUT, "--predict: %s: found another file than rank 0 made; expected a folder on a shared file system", path);
+}
+
+/* On every rank. Until all have found it its header has a number of rows that no other run's has. */
+static dlrm_status open_predictions(dlrm_comm *comm, const char *path, int64_t rows, int *fd)
+{
+    int64_t mark = (int64_t)(1e9 * dlrm_now_since_1970()) ^ (int64_t)getpid() << 40;
+    dlrm_comm_bcast(comm, &mark, sizeof mark, 0);
+    TRY(dlrm_comm_agree(comm, comm->rank == 0 ? create(path, mark, fd) : DLRM_OK));
+    TRY(dlrm_comm_agree(comm, comm->rank != 0 ? open_made(path, mark, fd) : DLRM_OK));
+    return dlrm_comm_agree(comm, comm->rank == 0 ? write_header(*fd, path, rows) : DLRM_OK);
 }
 
 static dlrm_status predict_rows(dlrm_session *s, const char *path, int fd, dlrm_batches *batches, float *p)
@@ -157,11 +185,8 @@ dlrm_status dlrm_predict(dlrm_session *s, const char *path)
     float *p = NULL;
     int fd = -1;
     const int64_t rows = dlrm_session_scored_rows(s);
-    if (s->comm->rank == 0) st = create(path, rows, &fd);
-    TRY_TO(done, st, dlrm_comm_agree(s->comm, st));
-    if (s->comm->rank != 0 && (fd = open(path, O_WRONLY)) < 0)
-        st = FAIL(DLRM_E_RUNTIME, "%s: cannot open what rank 0 made (not a shared file system?): %s", path, strerror(errno));
-    if (st == DLRM_OK) st = dlrm_alloc(s->model.max_own, sizeof *p, "predictions", &p);
+    TRY_TO(done, st, open_predictions(s->comm, path, rows, &fd));
+    st = dlrm_alloc(s->model.max_own, sizeof *p, "predictions", &p);
     if (st == DLRM_OK) st = dlrm_batches_open(s, &s->eval_args, &batches);
     TRY_TO(done, st, dlrm_comm_agree(s->comm, st));
     TRY_TO(done, st, dlrm_vocabularies_open(s, &vocabularies));

@@ -20,6 +20,7 @@
 #include "train/course.h"
 #include "train/device.h"
 #include "train/memory.h"
+#include "train/same_ranks.h"
 
 /* OMP_NUM_THREADS if set; else the cores that this rank may use: its own where the launcher binds ranks to cores, else an
  * even share of the machine's. */
@@ -281,6 +282,7 @@ static dlrm_status open_session(const char *config, int n_overrides, char *const
     if (st == DLRM_OK) dlrm_comm_set_timeout(comm, s->cfg.parallel.timeout_s);
     TRY(dlrm_comm_agree(comm, st));
     TRY(dlrm_comm_agree(comm, open_own(s)));
+    TRY(dlrm_same_ranks_check(s));
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_agree(comm, make_folders(s)));
     locking l = {.s = s, .since = dlrm_now()};
     if (purpose == DLRM_TO_TRAIN) TRY(dlrm_comm_work(comm, lock_some, &l));

@@ -6,6 +6,7 @@ that cannot be written. The job ends as a whole, with one message and the right 
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,7 +15,7 @@ import time
 
 import fixture
 import launch
-from fixture import events, rank_processes
+from fixture import Rows, events, rank_processes
 
 TRAINING = ["config.yaml", "train.steps=100000000"]  # until something happens
 
@@ -136,6 +137,85 @@ class StoppedEarlyOrLate(fixture.RunTest):
                                       env=dict(os.environ, DLRM_START_TIMEOUT_S=text))
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.one_message(done.stderr, r'^dlrm-train: DLRM_START_TIMEOUT_S: found "%s", expected a number of seconds from 0\.001 to 1e\+09$' % text)
+
+
+class DifferentFiles(fixture.RunTest):
+    """Two ranks whose working folders, as on two hosts, have files of the same names."""
+
+    def setUp(self):
+        super().setUp()
+        self.make_data()
+        self.rank_0, self.rank_1 = self.folder, self.path("other")
+        os.mkdir(self.rank_1)
+        for name in ("config.yaml", "data"):
+            (shutil.copytree if name == "data" else shutil.copy)(self.path(name), self.path("other", name))
+
+    def run_both(self, *args):
+        command = [self.trainer, "config.yaml"] + list(args)
+        return subprocess.run(["mpirun", "-n", "1", "-wdir", self.rank_0] + command + [":", "-n", "1", "-wdir", self.rank_1] + command,
+                              cwd=self.folder, timeout=launch.PATIENCE, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=dict(os.environ, OMP_NUM_THREADS="1", **launch.AT_ONCE))
+
+    def refused(self, pattern, *args):
+        done = self.run_both(*args)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.one_message(done.stderr, pattern)
+        self.assertNotIn("step 1/", done.stdout)
+
+    def edit(self, name, before, after):
+        with open(self.path("other", name)) as f:
+            text = f.read()
+        self.assertIn(before, text)
+        self.write(os.path.join("other", name), text.replace(before, after))
+
+    def test_same(self):
+        done = self.run_both()
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_config(self):
+        """Every rank's config is rank 0's."""
+        original = self.file_bytes("config.yaml").decode()
+        for before, after, message in (
+                ("{batch_size: 16}", "{batch_size: 16, seed: 2}", r"^config\.yaml:\d+:\d+: train\.seed: is 2 on rank 1, but 1 on rank 0; expected the same config on all$"),
+                ("rows: 50}", "rows: 51}", r'^config\.yaml:\d+:\d+: model\.tables: number 0 is \["user",51,4\] on rank 1, but \["user",50,4\] on rank 0; expected the '
+                                           r"same on all$"),
+                ("history, user]", "history, {table: user, combiner: mean}]", r"model\.features: number 3 is .+ on rank 1, but .+ on rank 0; expected the same on all$")):
+            self.edit("config.yaml", before, after)
+            self.refused(message)
+            self.refused(message, "--check")
+            self.write("other/config.yaml", original)
+
+    def test_data(self):
+        for split, n in (("train", 119), ("test", 71)):
+            shutil.rmtree(self.path("other", "data", split))
+            Rows(n, 1).write(self.path("other", "data", split))
+            self.refused(r"^config\.yaml:\d+:\d+: data\.path: has %d %s rows on rank 1, but %d on rank 0; expected the same data on all$" %
+                         ((n, "training", 120) if split == "train" else (n, "test", 70)))
+            shutil.rmtree(self.path("other", "data", split))
+            shutil.copytree(self.path("data", split), self.path("other", "data", split))
+
+    def test_written_folders(self):
+        """Said before a step is trained, be the other rank's folder there or not."""
+        for key in ("checkpoint.path", "checkpoint.export"):
+            message = r"^%s: rank 1 cannot see what rank 0 writes to out, or not write there itself \(No such file or directory\); all ranks need the same file " \
+                      r"system$" % re.escape(key)
+            self.refused(message, key + "=out")
+            os.mkdir(self.path("other", "out"))
+            self.refused(message, key + "=out")
+            self.assertEqual([name for folder in ("out", "other/out") for name in os.listdir(self.path(folder)) if name != ".lock"], [])
+            shutil.rmtree(self.path("out"))
+            shutil.rmtree(self.path("other", "out"))
+
+    def test_predictions(self):
+        self.succeed(1, "config.yaml", "checkpoint.export=weights")
+        shutil.copytree(self.path("weights"), self.path("other", "weights"))
+        args = ["train.deterministic=true", "checkpoint.init_from=weights", "--predict", "p.npy"]
+        self.refused(r"^--predict: p\.npy: cannot open what rank 0 made \(not a shared file system\?\): No such file or directory$", *args)
+        self.succeed(1, "config.yaml", *args)
+        shutil.copy(self.path("p.npy"), self.path("other"))
+        self.refused(r"^--predict: p\.npy: found another file than rank 0 made; expected a folder on a shared file system$", *args)
+        self.assertEqual(self.run_both(*args[:-1], self.path("p.npy")).returncode, 0)
+        self.assertEqual(self.file_bytes("p.npy"), self.file_bytes("other", "p.npy"))
 
 
 class BadRows(fixture.RunTest):
