@@ -57,27 +57,58 @@ static void test_prices(void **state)
     const dlrm_placement_args plain = {.strategy = DLRM_BASIC, .data_parallel = -1, .row_slice = -1, .column_slice = -1,
                                        .work = {.batch = BATCH, .value_bytes = 2, .table_bytes = 4, .states = 1, .near_bytes = INT64_MAX,
                                                 .memory_rate = INFINITY, .network_rate = INFINITY, .sums_rate = INFINITY}};
-    dlrm_placement_args each[9];
-    for (int k = 0; k < 9; k++) each[k] = plain;
+    enum { CASES = 18, KEYS = 13 };
+    dlrm_placement_args each[CASES];
+    for (int k = 0; k < CASES; k++) each[k] = plain;
     each[0].work.network_rate = 1; /* 50 samples: out 8 and in 16 elements, and the other way round */
     each[1].work.memory_rate = 1;
     each[2].work.id_s = 1;
     each[3].work.vector_s = 1;
     each[4].work.slice_s = 1;
     each[5].work.pick_s = each[5].work.slice_s = 1; /* of all ids, by each rank */
-    each[5].row_slice = 0;
+    for (int k = 6; k <= 10; k++) each[k].data_parallel = 1 << 20;
     each[6].work.copy_s = each[6].work.replicated_s = 1;
-    each[6].data_parallel = 1 << 20;
-    each[7].work.id_s = 1; /* a rank's own samples' */
-    each[7].data_parallel = 1 << 20;
+    each[7].work.id_s = 1;      /* a rank's own samples' */
     each[8].work.sums_rate = 1; /* fp32, there and back, half of it another rank's */
-    each[8].data_parallel = 1 << 20;
-    const double want[][2] = {
-        {2 * 2 * 50 * 16.0, 2 * 2 * 50 * 16.0},
-        {200 * (16 + 8) + 200 * 8 + 2 * touched[0] * 32, 300 * (64 + 32) + 100 * 32 + 2 * touched[1] * 128},
-        {200, 300}, {200, 100}, {1, 1}, {502, 502}, {3, 3}, {250, 250}, {2 * 12000 * 4.0 / 2, 2 * 12000 * 4.0 / 2}};
-    for (int k = 0; k < 9; k++) {
+    each[9].work.id_s = each[10].work.network_rate = 1; /* deterministic: all samples', whose gradients come from the other rank */
+    for (int k = 9; k <= 12; k++) each[k].unpooled = true;
+    each[5].row_slice = each[11].row_slice = each[12].row_slice = 0;
+    each[11].work.vector_s = each[12].work.vector_s = 1; /* deterministic: each id that a bag may have travels apart, in fp32 as two */
+    each[12].exact_rows = true;
+    each[KEYS].work.translate_s = 1;
+    for (int k = 14; k <= 15; k++) { /* rowwise: a half of each table's columns; squares for each id that may be, gradients read once more */
+        each[k].column_slice = 1;
+        each[k].work.states = 0;
+        each[k].work.row_states = 1;
+        each[k].work.shared_bytes = 24;
+    }
+    each[14].work.network_rate = each[15].work.memory_rate = 1;
+    each[16].work.far_s = 1; /* all is far: rows and gradients of ids; pages of rows and of states that are updated */
+    each[16].work.near_bytes = 0;
+    each[17].work.memory_rate = 1; /* no less than a grain */
+    each[17].work.grain = 32;
+    const double halves = 200 * (8 + 4) + 200 * 4 + 2 * touched[0] * (8 + 4) + 300 * (32 + 16) + 100 * 16 + 2 * touched[1] * (32 + 4);
+    const double want[CASES][2] = {{2 * 2 * 50 * 16.0, 2 * 2 * 50 * 16.0},
+                                   {200 * (16 + 8) + 200 * 8 + 2 * touched[0] * 32, 300 * (64 + 32) + 100 * 32 + 2 * touched[1] * 128},
+                                   {200, 300},
+                                   {200, 100},
+                                   {1, 1},
+                                   {502, 502},
+                                   {3, 3},
+                                   {250, 250},
+                                   {2 * 12000 * 4.0 / 2, 2 * 12000 * 4.0 / 2},
+                                   {500, 500},
+                                   {100 * 0.5 * (8 + 16) * 2, 100 * 0.5 * (8 + 16) * 2},
+                                   {800, 800},
+                                   {1600, 1600},
+                                   {200, 300},
+                                   {2 * 2 * 50 * 12.0 + 100 * 8 * 24, 2 * 2 * 50 * 12.0 + 100 * 8 * 24},
+                                   {halves + 200 * 4 + 300 * 16 + 2 * 100 * 8 * 24, halves + 200 * 4 + 300 * 16 + 2 * 100 * 8 * 24},
+                                   {400 + 2 * 16000 / 4096.0, 600 + 2 * 32000 / 4096.0},
+                                   {200 * (32 + 32) + 200 * 8 + 2 * touched[0] * 64, 300 * (64 + 32) + 100 * 32 + 2 * touched[1] * 128}};
+    for (int k = 0; k < CASES; k++) {
         dlrm_placement p;
+        for (int t = 0; t < 2; t++) tables[t].capacity = k == KEYS ? tables[t].rows - 1 : 0;
         assert_taken(dlrm_placement_make(&spec, &each[k], 2, &p));
         for (int r = 0; r < 2; r++)
             if (fabs(p.seconds[r] - want[k][r]) > 1e-9 * want[k][r]) fail_msg("price %d, rank %d: %g s, expected %g", k, r, p.seconds[r], want[k][r]);
