@@ -141,7 +141,7 @@ int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split)
     return d->rows[split];
 }
 
-int64_t dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
+dlrm_status dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args, int64_t *bytes)
 {
-    return d->source->epoch_bytes(d, args);
+    return d->source->epoch_bytes(d, args, bytes);
 }

@@ -58,9 +58,9 @@ void dlrm_dataset_close(dlrm_dataset **d);
 /* Are ids still to be exchanged (dlrm_batch.packed)? */
 bool dlrm_dataset_exchanges(const dlrm_dataset *d);
 int64_t dlrm_dataset_rows(const dlrm_dataset *d, int split); /* 0: no such split */
-/* Bytes that one rank reads per epoch for these args: what --check predicts; 0 for synthetic; -1: an offsets file cannot
- * be read. */
-int64_t dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args);
+/* Bytes that one rank reads per epoch for these args: what --check predicts; 0 for synthetic. DLRM_E_INPUT: a file of offsets,
+ * which say how many ids there are, cannot be read. */
+dlrm_status dlrm_dataset_epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args, int64_t *bytes) DLRM_MUST_USE;
 /* Memory of the batches that a reader with these args holds. */
 int64_t dlrm_dataset_reader_memory(const dlrm_dataset *d, const dlrm_reader_args *args);
 

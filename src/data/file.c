@@ -42,6 +42,13 @@ void dlrm_file_close(int *fd)
     *fd = -1;
 }
 
+/* Where it ends now; -1: not known. */
+static int64_t end_of(int fd)
+{
+    struct stat s;
+    return fstat(fd, &s) == 0 ? (int64_t)s.st_size : -1;
+}
+
 dlrm_status dlrm_file_read(const char *path, int fd, int64_t at, int64_t bytes, void *out, int64_t *count)
 {
     for (int64_t done = 0; done < bytes;) {
@@ -53,7 +60,7 @@ dlrm_status dlrm_file_read(const char *path, int fd, int64_t at, int64_t bytes, 
             return FAIL(DLRM_E_INPUT,
                         "%s: the file ends at byte %lld, expected to read up to byte %lld: it has become "
                         "shorter since the start",
-                        path, (long long)(at + done), (long long)(at + bytes));
+                        path, (long long)end_of(fd), (long long)(at + bytes));
         done += n;
         *count += n;
     }

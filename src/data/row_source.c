@@ -344,16 +344,17 @@ static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *ar
     return open_files(r);
 }
 
-static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
+static dlrm_status epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args, int64_t *bytes)
 {
     const dlrm_row_split *s = &d->row_files.split[args->split];
     int64_t all = s->first_row[s->n_parts];
-    __int128 bytes = 0; /* of all parts, which need not be alike */
+    __int128 of_all = 0; /* parts, which need not be alike */
     for (int t = 0; t < s->n_strips; t++)
         for (int p = 0; p < s->n_parts; p++)
-            bytes += (__int128)(s->first_row[p + 1] - s->first_row[p]) * s->strips[t].columns *
+            of_all += (__int128)(s->first_row[p + 1] - s->first_row[p]) * s->strips[t].columns *
                      (int64_t)dlrm_elem_size(s->strips[t].parts[p].elem);
-    return (int64_t)(bytes * (args->shuffle ? dlrm_epoch_lane_rows(d, args) : dlrm_epoch_own(d, args)) / all);
+    *bytes = (int64_t)(of_all * (args->shuffle ? dlrm_epoch_lane_rows(d, args) : dlrm_epoch_own(d, args)) / all);
+    return DLRM_OK;
 }
 
 const dlrm_source_ops dlrm_row_source = {

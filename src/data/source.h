@@ -11,7 +11,7 @@ typedef struct dlrm_source_ops {
      * no MPI and allocates nothing. */
     dlrm_status (*fill)(void *state, dlrm_batch *b, int64_t *bytes);
     void (*close)(void **state); /* copes with half-built and NULL */
-    int64_t (*epoch_bytes)(const dlrm_dataset *d, const dlrm_reader_args *args);
+    dlrm_status (*epoch_bytes)(const dlrm_dataset *d, const dlrm_reader_args *args, int64_t *bytes);
     int64_t (*shuffle_memory)(const dlrm_dataset *d, const dlrm_reader_args *args); /* of rows in memory while shuffled; NULL: cannot */
     bool packs; /* fills labels, dense and packed (pack.h) for own samples, and no inputs; else inputs, and not packed */
     bool keeps; /* batches are dear to make again: a reader may keep a whole epoch */

@@ -1,9 +1,9 @@
 /* Split-binary files: of each batch, a rank reads its own rows of the labels and dense values, and all rows (or its
  * own) of the inputs it wants. */
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "data/file.h"
 #include "data/split_ids.h"
 
 /* --- labels and dense values --- */
@@ -161,18 +161,20 @@ static dlrm_status open_reader(const dlrm_dataset *d, const dlrm_reader_args *ar
     return args->shuffle ? open_shelves(r, d, args) : DLRM_OK;
 }
 
-/* The number of ids in the first `rows` rows. -1: the offsets cannot be read. */
-static int64_t ids_of_rows(const char *offsets, int64_t rows)
+/* The number of ids in the first `rows` rows. */
+static dlrm_status ids_of_rows(const char *offsets, int64_t rows, int64_t *n)
 {
-    int64_t n = -1;
-    int fd = open(offsets, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    if (pread(fd, &n, sizeof n, rows * (int64_t)sizeof n) != sizeof n) n = -1;
-    close(fd);
-    return n;
+    int64_t read = 0;
+    int fd;
+    TRY(dlrm_file_open(offsets, false, &fd));
+    const dlrm_status st = dlrm_file_read(offsets, fd, rows * (int64_t)sizeof *n, sizeof *n, n, &read);
+    dlrm_file_close(&fd);
+    TRY(st);
+    if (*n < 0) return FAIL(DLRM_E_INPUT, "%s: found %lld at %lld, expected the number of ids before it", offsets, (long long)*n, (long long)rows);
+    return DLRM_OK;
 }
 
-static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
+static dlrm_status epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args, int64_t *bytes)
 {
     const dlrm_feature_spec *files = &d->files;
     dlrm_epoch epoch = dlrm_epoch_of(d, args);
@@ -180,21 +182,20 @@ static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
         (int64_t)(dlrm_elem_size(files->label_dtype) + files->n_dense * dlrm_elem_size(files->dense_dtype));
     const int64_t own = args->shuffle ? dlrm_epoch_lane_rows(d, args) : dlrm_epoch_own(d, args);
     const int64_t runs = args->shuffle ? epoch.rows / DLRM_SHUFFLE_BLOCK + DLRM_LANES : epoch.batches;
-    int64_t bytes = own * sample;
+    *bytes = own * sample;
     for (int j = 0; j < files->n_categorical; j++) {
         const dlrm_categorical *c = &files->categorical[j];
         if (!args->wanted[j]) continue;
         const int64_t rows = of_own(args, j) ? own : epoch.rows;
         int64_t n = rows * c->hotness;
         if (c->variable) {
-            n = ids_of_rows(files->split[args->split].offsets[j], epoch.rows);
-            if (n < 0) return -1;
+            TRY(ids_of_rows(files->split[args->split].offsets[j], epoch.rows, &n));
             n = (int64_t)((double)n / (double)epoch.rows * (double)rows); /* of some rows: as many as of others */
-            bytes += (rows + runs) * (int64_t)sizeof(int64_t);
+            *bytes += (rows + runs) * (int64_t)sizeof(int64_t);
         }
-        bytes += n * (int64_t)dlrm_elem_size(c->dtype);
+        *bytes += n * (int64_t)dlrm_elem_size(c->dtype);
     }
-    return bytes;
+    return DLRM_OK;
 }
 
 const dlrm_source_ops dlrm_split_binary_source = {

@@ -348,10 +348,11 @@ static void close_generator(void **state)
     dlrm_free(state);
 }
 
-static int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
+static dlrm_status epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args, int64_t *bytes)
 {
     (void)d, (void)args;
-    return 0;
+    *bytes = 0;
+    return DLRM_OK;
 }
 
 const dlrm_source_ops dlrm_synthetic_source = {

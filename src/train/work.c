@@ -115,22 +115,26 @@ static int64_t auc_bytes(const dlrm_session *s, int rank)
 }
 
 /* Of both splits: what is read in the whole run, the memory that it takes, and the ids that are sent. */
-static void reading(const dlrm_session *s, int rank, dlrm_work *w)
+static dlrm_status reading(const dlrm_session *s, int rank, dlrm_work *w)
 {
+    int64_t epoch_bytes;
     const int64_t evaluations = dlrm_course_evaluations(s);
     dlrm_reader_args train = s->train_args, eval = s->eval_args;
     train.rank = eval.rank = rank;
     train.wanted = eval.wanted = s->wanted_by + (int64_t)rank * s->spec.n_inputs;
     double epochs = (double)run_samples(s, -1) / (double)dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT);
-    w->file_bytes = (int64_t)(epochs * (double)dlrm_dataset_epoch_bytes(s->data, &train));
+    TRY(dlrm_dataset_epoch_bytes(s->data, &train, &epoch_bytes));
+    w->file_bytes = (int64_t)(epochs * (double)epoch_bytes);
     w->memory_bytes += dlrm_dataset_reader_memory(s->data, &train);
     if (evaluations > 0) {
-        w->file_bytes += evaluations * dlrm_dataset_epoch_bytes(s->data, &eval);
+        TRY(dlrm_dataset_epoch_bytes(s->data, &eval, &epoch_bytes));
+        w->file_bytes += evaluations * epoch_bytes;
         w->memory_bytes += dlrm_dataset_reader_memory(s->data, &eval) + auc_bytes(s, rank);
     }
-    if (!dlrm_dataset_exchanges(s->data)) return;
+    if (!dlrm_dataset_exchanges(s->data)) return DLRM_OK;
     w->memory_bytes += dlrm_id_exchange_memory(&s->spec, &train) + (evaluations > 0 ? dlrm_id_exchange_memory(&s->spec, &eval) : 0);
     if (run_steps(s) > 0) w->sent_bytes += w->samples * dlrm_id_exchange_sample_bytes(&s->spec, &train) / run_steps(s);
+    return DLRM_OK;
 }
 
 void dlrm_work_slice(const dlrm_config *cfg, const dlrm_slice *slice, int64_t *weights, int64_t *state)
@@ -171,8 +175,7 @@ dlrm_status dlrm_work_of(const dlrm_session *s, int rank, dlrm_work *w)
 done:
     dlrm_reduce_close(&reduce);
     dlrm_reduce_close(&sums);
-    if (st == DLRM_OK) reading(s, rank, w);
-    return st;
+    return st == DLRM_OK ? reading(s, rank, w) : st;
 }
 
 static void describe_model(const dlrm_session *s)

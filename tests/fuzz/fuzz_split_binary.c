@@ -92,9 +92,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dlrm_reader *r;
     if (dlrm_dataset_open(&cfg, &spec, &files, &d) == DLRM_OK) {
         bool whole = true;
+        int64_t bytes;
         DLRM_ASSERT(dlrm_reader_open(d, &args, &r) == DLRM_OK);
         for (const dlrm_batch *b; (b = dlrm_reader_next(r, &end)); whole &= b->status == DLRM_OK) check_batch(b, &spec);
-        DLRM_ASSERT(!whole || dlrm_reader_bytes(r) == dlrm_dataset_epoch_bytes(d, &args));
+        DLRM_ASSERT(!whole || (dlrm_dataset_epoch_bytes(d, &args, &bytes) == DLRM_OK && dlrm_reader_bytes(r) == bytes));
         dlrm_reader_close(&r);
         dlrm_dataset_close(&d);
     } else {

@@ -32,6 +32,13 @@ static inline int close_folder(void **state)
         assert_has(dlrm_error_message(), part); \
     } while (0)
 
+static inline int64_t epoch_bytes(const dlrm_dataset *d, const dlrm_reader_args *args)
+{
+    int64_t bytes;
+    assert_ok(dlrm_dataset_epoch_bytes(d, args, &bytes));
+    return bytes;
+}
+
 /* A model made by hand: what the config would resolve to. */
 typedef struct data_model {
     dlrm_config cfg;

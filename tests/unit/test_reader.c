@@ -149,7 +149,7 @@ static void read_on_ranks(opened *o, int ranks, int64_t batch_size, int64_t max_
         }
         assert_int_equal(seen, rows);
         /* Own bags are predicted to be as long as others: 1.5 ids of 0 to 3. */
-        int64_t surprise = dlrm_reader_bytes(r) - dlrm_dataset_epoch_bytes(o->d, &args);
+        int64_t surprise = dlrm_reader_bytes(r) - epoch_bytes(o->d, &args);
         assert_true(surprise >= -6 * own_rows - 4 && surprise <= 6 * own_rows + 4);
         if (ranks == 1) assert_int_equal(surprise, 0);
         dlrm_reader_close(&r);
@@ -172,7 +172,7 @@ static void test_ranks(void **state)
                 for (int c = 0; c < 3; c++) read_on_ranks(&o, ranks[i], batches[k], max_rows[m], chunks[c]);
     dlrm_reader_args args = whole(&o.m, 50);
     /* 3 labels and bytes of the rest, by hand: 103 (1 + 8) + 3 * 103 * 4 + 2 (106 * 8 + 153 * 4). */
-    assert_int_equal(dlrm_dataset_epoch_bytes(o.d, &args), 103 * 9 + 3 * 103 * 4 + 2 * (106 * 8 + 153 * 4));
+    assert_int_equal(epoch_bytes(o.d, &args), 103 * 9 + 3 * 103 * 4 + 2 * (106 * 8 + 153 * 4));
     close_data(&o);
 }
 

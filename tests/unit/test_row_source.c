@@ -102,7 +102,7 @@ static void test_size(void **state)
         bool wanted_by[64] = {true};
         args.wanted_by = wanted_by;
         args.first_batch = rows / BATCH;
-        if (!shuffled) assert_int_equal(dlrm_dataset_epoch_bytes(d, &args), bytes);
+        if (!shuffled) assert_int_equal(epoch_bytes(d, &args), bytes);
         args.shuffle = shuffled;
         if (shuffled) { /* of one lane's rows 17 MB are in memory */
             args.rank = 63;

@@ -230,7 +230,7 @@ static void test_reader(void **state)
         }
         assert_int_equal(batches, 2 * 15);
         if (rank == 0) { /* from the start: the ids twice, the bytes that were predicted */
-            double bytes = (double)dlrm_reader_bytes(r), expected = 2 * (double)dlrm_dataset_epoch_bytes(d, &args);
+            double bytes = (double)dlrm_reader_bytes(r), expected = 2 * (double)epoch_bytes(d, &args);
             assert_true(fabs(bytes / expected - 1) < 0.01);
         }
         dlrm_reader_close(&r);

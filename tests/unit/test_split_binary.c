@@ -285,7 +285,7 @@ static void read_and_check(int64_t rows, int64_t batch_size, int n_dense, dlrm_e
         assert_int_equal(end, seen + b->size == rows);
     }
     assert_int_equal(seen, rows);
-    assert_int_equal(dlrm_reader_bytes(r), dlrm_dataset_epoch_bytes(o.d, &args));
+    assert_int_equal(dlrm_reader_bytes(r), epoch_bytes(o.d, &args));
     dlrm_reader_close(&r);
     close_data(&o);
 }
@@ -529,7 +529,11 @@ static void test_shortened(void **state)
     assert_refused(dlrm_reader_open(o.d, &args, &r), "train/i.bin: No such file or directory");
     assert_null(r);
     assert_int_equal(truncate(in_folder("train/vb.offsets.bin"), 8), 0);
-    assert_int_equal(dlrm_dataset_epoch_bytes(o.d, &args), -1);
+    int64_t bytes;
+    assert_refused(dlrm_dataset_epoch_bytes(o.d, &args, &bytes), "train/vb.offsets.bin: the file ends at byte 8, expected to read up to byte ");
+    static const int64_t offsets[ROWS + 1] = {[ROWS] = -5};
+    write_file("train/vb.offsets.bin", offsets, sizeof offsets);
+    assert_refused(dlrm_dataset_epoch_bytes(o.d, &args, &bytes), "train/vb.offsets.bin: found -5 at ");
     close_data(&o);
 }
 

@@ -55,7 +55,7 @@ static void test_same_rows(void **state)
             assert_int_equal(dlrm_dataset_rows(d, split), 3500);
             dlrm_reader_args args = whole(&m, 3500);
             args.split = split;
-            assert_int_equal(dlrm_dataset_epoch_bytes(d, &args), 0);
+            assert_int_equal(epoch_bytes(d, &args), 0);
             assert_ok(dlrm_reader_open(d, &args, &all_reader));
             const dlrm_batch *all = dlrm_reader_next(all_reader, &end);
             for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
