@@ -5,6 +5,8 @@
 
 #include "base/mem.h"
 #include "checkpoint/same_run.h"
+#include "checkpoint/sum.h"
+#include "model/pieces.h"
 
 static json_t *own(const dlrm_session *s)
 {
@@ -84,4 +86,39 @@ dlrm_status dlrm_same_ranks_check(dlrm_session *s)
     dlrm_free(&text);
     free(dump);
     return st;
+}
+
+/* Of the parameters, in the order of their list. */
+static dlrm_status sum_parameters(dlrm_model *m, uint64_t *sum)
+{
+    int n;
+    dlrm_piece *pieces;
+    dlrm_status st = DLRM_OK;
+    *sum = 0;
+    TRY(dlrm_pieces_list(m, false, &pieces, &n));
+    dlrm_pieces_settle(m);
+    for (int i = 0; i < n && st == DLRM_OK; i++) {
+        const dlrm_piece *p = &pieces[i];
+        char *block;
+        if (p->tensor < dlrm_pieces_first_param(m) || p->tensor >= dlrm_pieces_first_table(m)) continue;
+        st = dlrm_alloc(dlrm_piece_bytes(p), 1, "parameters to compare", &block);
+        if (st != DLRM_OK) break;
+        dlrm_piece_download(m->be, p, 0, p->part.rows, block);
+        const uint64_t both[] = {*sum, dlrm_sum(block, (size_t)dlrm_piece_bytes(p))};
+        *sum = dlrm_sum(both, sizeof both);
+        dlrm_free(&block);
+    }
+    dlrm_free(&pieces);
+    return st;
+}
+
+dlrm_status dlrm_same_ranks_check_weights(dlrm_session *s, const char *path)
+{
+    uint64_t mine, first;
+    if (s->comm->ranks == 1) return DLRM_OK;
+    TRY(dlrm_comm_agree(s->comm, sum_parameters(&s->model, &mine)));
+    first = mine;
+    dlrm_comm_bcast(s->comm, &first, sizeof first, 0);
+    return dlrm_comm_agree(s->comm, mine == first ? DLRM_OK : FAIL(DLRM_E_INPUT, "%s: rank %d read other weights there than rank 0; expected the same files "
+                                                                   "on all", path, s->comm->rank));
 }

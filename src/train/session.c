@@ -358,9 +358,10 @@ dlrm_status dlrm_session_open_model(dlrm_session *s)
     TRY(dlrm_memory_check(s));
     TRY(dlrm_comm_agree(s->comm, open_model(s)));
     TRY(dlrm_comm_agree(s->comm, dlrm_model_open_exchange(&s->model, dlrm_device_open_exchange)));
-    if (s->from.folder[0]) return load_checkpoint(s);
-    if (!s->cfg.checkpoint.init_from) return DLRM_OK;
-    return dlrm_weights_load(&s->model, s->cfg.checkpoint.init_from, s->cfg.checkpoint.name_map);
+    const char *path = s->from.folder[0] ? s->from.folder : s->cfg.checkpoint.init_from;
+    if (!path) return DLRM_OK;
+    TRY(s->from.folder[0] ? load_checkpoint(s) : dlrm_weights_load(&s->model, path, s->cfg.checkpoint.name_map));
+    return dlrm_same_ranks_check_weights(s, path);
 }
 
 void dlrm_session_close(dlrm_session *s)

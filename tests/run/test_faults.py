@@ -206,6 +206,22 @@ class DifferentFiles(fixture.RunTest):
             shutil.rmtree(self.path("out"))
             shutil.rmtree(self.path("other", "out"))
 
+    def test_weights(self):
+        """Of two trainings, exported or saved under the same name: neither is scored, let alone a mixture."""
+        train = ["config.yaml", "checkpoint.export=weights", "checkpoint.path=ckpt"]
+        self.succeed(1, *train)
+        for name in ("weights", "ckpt"):
+            shutil.copytree(self.path(name), self.path("other", name))
+        for args in (["checkpoint.init_from=weights"], ["checkpoint.path=ckpt"]):
+            self.assertEqual(self.run_both("--eval", *args).returncode, 0)
+        for name in ("weights", "ckpt"):
+            shutil.rmtree(self.path(name))
+        self.succeed(1, *train, "train.seed=2")
+        message = r"^%s: rank 1 read other weights there than rank 0; expected the same files on all$"
+        self.refused(message % "weights", "checkpoint.init_from=weights", "--eval")
+        self.refused(message % "ckpt/step_000000008", "checkpoint.path=ckpt", "--eval")
+        self.refused(message % "weights", "checkpoint.init_from=weights")
+
     def test_predictions(self):
         self.succeed(1, "config.yaml", "checkpoint.export=weights")
         shutil.copytree(self.path("weights"), self.path("other", "weights"))
