@@ -119,6 +119,9 @@ static dlrm_status check_run(const dlrm_config *cfg)
     if (chunks & (chunks - 1))
         return dlrm_config_fail(cfg, "train.deterministic_chunks", "found %lld, expected a power of two",
                                 (long long)chunks);
+    if (cfg->eval.target_auc > 0 && !cfg->eval.every_epoch && cfg->eval.every_steps == 0)
+        return dlrm_config_fail(cfg, "eval.target_auc", "found %g, but eval.every_epoch is false and eval.every_steps 0: nothing is evaluated, and so "
+                                "no AUC reached; expected null", cfg->eval.target_auc);
     TRY(check_checkpoint(cfg));
     if (cfg->checkpoint.name_map && !cfg->checkpoint.init_from)
         return dlrm_config_fail(cfg, "checkpoint.name_map",

@@ -335,7 +335,7 @@ static const dlrm_key config_keys[] = {
     INT("eval.max_samples", eval.max_samples, "0", 0, MAX_STEPS, "samples",
         "Only the first so many rows, of --eval and --predict, too. 0 or null: all.", OR_NULL(0)),
     FLOAT("eval.target_auc", eval.target_auc, "null", 0, 1, "1",
-          "Training stops when an evaluation reaches it. 0 or null: off.", OR_NULL(0)),
+          "Training stops when an evaluation reaches it, so every_epoch or every_steps is needed. 0 or null: off.", OR_NULL(0)),
 
     SECTION("checkpoint", "Saved weights and state."),
     TEXT("checkpoint.path", checkpoint.path, "null", "a path",

@@ -4,6 +4,7 @@ goes to a terminal and to a file."""
 import os
 import pty
 import re
+import signal
 import subprocess
 
 import numpy as np
@@ -284,6 +285,31 @@ class Log(fixture.RunTest):
         self.assertEqual([w["loss"] for w in windows], [each[3], each[7]])
         for k, w in enumerate(windows):
             self.assertAlmostEqual(w["loss_mean"], np.mean(each[4 * k:4 * k + 4]), delta=1e-8)
+
+    def test_lines(self):
+        """What a step's line says is what its event does, and how long the rest will take: seconds, minutes or hours."""
+        self.write("config.yaml", fixture.SYNTHETIC)
+        seen = set()
+        for steps in (60, 300000, 10 ** 10):
+            with subprocess.Popen([self.trainer, "config.yaml", "train.steps=%d" % steps, "log.every_steps=20"], cwd=self.folder, text=True,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
+                self.addCleanup(job.kill)
+                text = next(line for line in job.stdout if line.startswith("step 20/"))
+                job.send_signal(signal.SIGTERM)
+                job.communicate(timeout=launch.PATIENCE)
+            event = events(self.path("run.jsonl"), "step")[0]
+            found = re.fullmatch(r"step 20/%d \| loss (\S+) \| (\S+) ms/step \| (\S+) ([kM]) samples/s \| lr 0\.01 \| eta (?:(\d+)h(\d\d)m|(\d+)m(\d\d)s|(\d+)s)\n"
+                                 % steps, text)
+            self.assertIsNotNone(found, text)
+            loss, ms, rate, unit, hours, minutes, whole_minutes, seconds, only = found.groups()
+            self.assertAlmostEqual(float(loss), event["loss_mean"], delta=1e-5)
+            self.assertAlmostEqual(float(ms), event["step_ms"], delta=0.006)
+            self.assertAlmostEqual(float(rate) * (1e6 if unit == "M" else 1e3) / event["samples_per_s"], 1, delta=1e-3)
+            eta = 3600 * int(hours) + 60 * int(minutes) if hours else 60 * int(whole_minutes) + int(seconds) if whole_minutes else int(only)
+            self.assertAlmostEqual(eta, 1e-3 * event["step_ms"] * (steps - 20), delta=61 if hours else 1)
+            self.assertTrue(hours or eta < 3600 and (whole_minutes or eta < 60), text)
+            seen.add("h" if hours else "m" if whole_minutes else "s")
+        self.assertLessEqual({"h", "s"}, seen)
 
     def test_target_auc(self):
         """Training stops there, with a line for the steps since the last one."""

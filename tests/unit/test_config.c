@@ -25,10 +25,10 @@ static dlrm_status parse_replaced(const char *from, const char *to, dlrm_config 
 static void test_long_path(void **state)
 {
     (void)state;
-    static const char *const keys[] = {"checkpoint.path", "log.tensorboard", "data.path", "log.jsonl"};
+    static const char *const keys[] = {"checkpoint.path", "log.tensorboard", "data.path", "log.jsonl", "log.mlperf"};
     char text[4000];
     dlrm_config cfg;
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 5; k++) {
         for (int bytes = 3800; bytes < 3802; bytes++) {
             const int n = snprintf(text, sizeof text, "%s=", keys[k]);
             memset(text + n, 'x', (size_t)bytes);
@@ -89,9 +89,14 @@ static void test_defaults(void **state)
     assert_int_equal(c.parallel.row_slice_threshold, -1);
     assert_int_equal(c.parallel.column_slice_threshold, -1);
     assert_int_equal(c.parallel.device_embedding_elements, -1);
+    assert_true(c.parallel.host_cache);
     assert_true(c.parallel.timeout_s == 300);
     assert_int_equal(c.data.format, DLRM_SYNTHETIC);
     assert_null(c.data.path);
+    assert_null(c.data.train_files);
+    assert_null(c.data.test_files);
+    assert_int_equal(c.data.test_part, DLRM_TEST_ALL);
+    assert_int_equal(c.data.dense_type, DLRM_DENSE_AUTO);
     assert_false(c.data.shuffle);
     assert_int_equal(c.data.index_check, DLRM_INDEX_ERROR);
     assert_true(c.data.synthetic.alpha == 1.05);
@@ -104,6 +109,9 @@ static void test_defaults(void **state)
     assert_int_equal(c.eval.max_samples, 0);
     assert_true(c.eval.target_auc == 0);
     assert_null(c.checkpoint.path);
+    assert_int_equal(c.checkpoint.every_steps, 0);
+    assert_true(c.checkpoint.every_minutes == 0);
+    assert_int_equal(c.checkpoint.allow_changed.n, 0);
     assert_int_equal(c.checkpoint.keep, 2);
     assert_string_equal(c.checkpoint.resume, "auto");
     assert_null(c.checkpoint.init_from);
@@ -111,6 +119,8 @@ static void test_defaults(void **state)
     assert_null(c.checkpoint.name_map);
     assert_int_equal(c.log.every_steps, 100);
     assert_null(c.log.jsonl);
+    assert_null(c.log.tensorboard);
+    assert_null(c.log.mlperf);
     assert_int_equal(c.log.progress, -1);
     dlrm_config_clear(&c);
     dlrm_config_clear(&c);
@@ -129,7 +139,7 @@ static void test_values(void **state)
         "train={batch_size: 128, steps: 50, deterministic: true, deterministic_chunks: 64, seed: 0}\n"
         "parallel={strategy: memory_optimized, timeout_s: 0.5}\n"
         "data.index_check=clamp\ndata.synthetic={alpha: 0, dense: uniform, labels: random}\n"
-        "eval={batch_size: 32, every_epoch: false, target_auc: 0.8}\nlog.progress=false\nlog.every_steps=null\n"
+        "eval={batch_size: 32, every_epoch: false, every_steps: 7, target_auc: 0.8}\nlog.progress=false\nlog.every_steps=null\n"
         "checkpoint={path: ckpt, every_steps: 9, every_minutes: 1.5, keep: 3, resume: never, init_from: in, export: out, "
         "name_map: m.yaml, allow_changed: [train.seed, optimizer.schedule]}\nlog.jsonl=12",
         &c));
@@ -161,6 +171,7 @@ static void test_values(void **state)
     assert_false(c.data.synthetic.labels_planted);
     assert_int_equal(c.eval.batch_size, 32);
     assert_false(c.eval.every_epoch);
+    assert_int_equal(c.eval.every_steps, 7);
     assert_true(c.eval.target_auc == 0.8);
     assert_int_equal(c.log.progress, 0);
     assert_int_equal(c.log.every_steps, 0);
@@ -309,8 +320,12 @@ static void test_refused_overrides(void **state)
         {"data.format=csv",
          "data.format: found \"csv\", expected one of split_binary, mlperf_bin, npy, hugectr_raw, synthetic"},
         {"log.jsonl=\"\"", "log.jsonl: found \"\", expected a path, or null"},
+        {"log.tensorboard=\"\"", "log.tensorboard: found \"\", expected a path, or null"},
+        {"log.mlperf=\"\"", "log.mlperf: found \"\", expected a path, or null"},
         {"log.progress=on", "log.progress: found \"on\", expected one of auto, true, false"},
         {"parallel.timeout_s=0", "parallel.timeout_s: found \"0\", expected a number from 0.001 to 1e+09"},
+        {"eval={every_epoch: false, target_auc: 0.8}",
+         "eval.target_auc: found 0.8, but eval.every_epoch is false and eval.every_steps 0: nothing is evaluated, and so no AUC reached; expected null"},
         {"eval.target_auc=1.5", "eval.target_auc: found \"1.5\", expected a number from 0 to 1, or null"},
         /* unknown keys */
         {"train.batchsize=1", "train.batchsize: unknown key; did you mean train.batch_size?"},
@@ -334,7 +349,6 @@ static void test_refused_overrides(void **state)
 #endif
         {"parallel.device_embedding_elements=-5",
          "parallel.device_embedding_elements: found \"-5\", expected an integer from 0 to 9007199254740992, or null"},
-        {"log.mlperf=''", "log.mlperf: found \"\", expected a path, or null"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char expected[600];
@@ -470,6 +484,28 @@ static void test_table(void **state)
 {
     (void)state;
     check_rows(&dlrm_config_keys);
+}
+
+static void list_required(const dlrm_key_table *t, const char *prefix, char *list, size_t bytes)
+{
+    for (int i = 0; i < t->n; i++) {
+        const dlrm_key *key = &t->keys[i];
+        char path[200];
+        snprintf(path, sizeof path, "%s%s%s", prefix, *prefix ? "." : "", key->path);
+        if (key->type != DLRM_KEY_SECTION && !key->def) snprintf(list + strlen(list), bytes - strlen(list), "%s ", path);
+        if (key->sub) list_required(key->sub, path, list, bytes);
+    }
+}
+
+/* Everything else has a default. (What some values of another key need besides, as data.path, is in checks.c.) */
+static void test_required(void **state)
+{
+    (void)state;
+    char list[1000] = "";
+    list_required(&dlrm_config_keys, "", list, sizeof list);
+    assert_string_equal(list, "model.dense_features model.embedding_dim model.bottom_mlp model.interaction model.top_mlp model.tables "
+                              "model.tables.rows model.features.table optimizer.dense.name optimizer.dense.learning_rate "
+                              "optimizer.embedding.name optimizer.embedding.learning_rate train.batch_size data.format ");
 }
 
 static char *help_text(const char *topic, bool expected)
@@ -612,6 +648,7 @@ int main(void)
         cmocka_unit_test_teardown(test_config_fail, no_blocks_left),
         cmocka_unit_test_teardown(test_load_file, no_blocks_left),
         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_required),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_docs_are_current),
         cmocka_unit_test(test_names),
