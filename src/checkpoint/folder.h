@@ -7,7 +7,10 @@
 
 #include "base/status.h"
 
-enum { DLRM_CHECKPOINT_NAME_BYTES = 40 };
+enum {
+    DLRM_CHECKPOINT_NAME_BYTES = 40,
+    DLRM_CHECKPOINT_PATH_BYTES = 4200 /* of a folder's path, as the config has it, and a name */
+};
 
 /* step_000001200; hidden: .step_000001200.part */
 void dlrm_checkpoint_name(int64_t step, bool part, char out[DLRM_CHECKPOINT_NAME_BYTES]);

@@ -13,7 +13,6 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/folder.h"
 #include "comm/same_folder.h"
 
 static const double SNAPSHOT_SHARE = 0.75 /* of the memory that the host has left */;

@@ -5,6 +5,7 @@
  * What the disk refuses is no error of these functions but a result: the training goes on, and the older checkpoints stay.
  * Values that are not finite are one: DLRM_E_RUNTIME, and nothing is saved. */
 #pragma once
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 
 typedef struct dlrm_saver dlrm_saver;
@@ -18,7 +19,7 @@ typedef struct dlrm_saver_args {
 
 typedef struct dlrm_save_result {
     bool saved;
-    char folder[4200];
+    char folder[DLRM_CHECKPOINT_PATH_BYTES];
     char why[1200];    /* it was not saved */
     int64_t step, bytes;
     double stall_s;    /* this rank's training stood still */

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "checkpoint/folder.h"
 #include "checkpoint/same_run.h"
 
 /* A folder that checkpoint.resume names. */

@@ -1,9 +1,10 @@
 /* The checkpoint that a run goes on from: found, and compared with the config, before anything large is opened. */
 #pragma once
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 
 typedef struct dlrm_resume {
-    char folder[4200]; /* "": none, a fresh run */
+    char folder[DLRM_CHECKPOINT_PATH_BYTES]; /* "": none, a fresh run */
     dlrm_manifest manifest;
 } dlrm_resume;
 

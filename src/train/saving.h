@@ -9,7 +9,7 @@ typedef struct dlrm_saving {
     json_t *run;
     double saved_at;        /* when the last save began */
     int64_t saved_step;     /* of the last save, or of the checkpoint that the run goes on from; -1: none */
-    char latest[4200];      /* checkpoint; "": none yet */
+    char latest[DLRM_CHECKPOINT_PATH_BYTES]; /* checkpoint; "": none yet */
     bool failed;            /* a save was not made */
 } dlrm_saving;
 
