@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +11,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "comm/same_folder.h"
 
 static const double SNAPSHOT_SHARE = 0.75 /* of the memory that the host has left */;
@@ -247,18 +246,6 @@ static dlrm_status write_some(void *ctx, bool *done)
     return DLRM_OK;
 }
 
-static dlrm_status start_thread(dlrm_saver *s, void *(*work)(void *), const char *what, pthread_t *thread, bool *started)
-{
-    sigset_t all, old;
-    sigfillset(&all); /* signals are the main thread's */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(thread, NULL, work, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error) return FAIL(DLRM_E_RUNTIME, "cannot start the thread that %s checkpoints: %s", what, strerror(error));
-    *started = true;
-    return DLRM_OK;
-}
-
 static void take_snapshot(dlrm_saver *s)
 {
     int n;
@@ -303,7 +290,9 @@ dlrm_status dlrm_saver_start(dlrm_saver *s, const dlrm_train_state *progress, js
         snprintf(s->message, sizeof s->message, "%s", dlrm_error_message());
     } else if (background && s->snapshot) {
         take_snapshot(s);
-        TRY(dlrm_comm_agree(s->comm, start_thread(s, write_in_background, "writes", &s->thread, &s->threaded)));
+        const dlrm_status started = dlrm_thread_start(&s->thread, write_in_background, s, "writes checkpoints");
+        s->threaded = started == DLRM_OK;
+        TRY(dlrm_comm_agree(s->comm, started));
     } else {
         TRY(dlrm_comm_work(s->comm, write_some, s));
     }
@@ -353,7 +342,9 @@ static dlrm_status wait_some(void *ctx, bool *done)
 static dlrm_status retire_old(dlrm_saver *s)
 {
     TRY(dlrm_checkpoints_retire(s->args.path, s->args.keep));
-    return start_thread(s, sweep_in_background, "removes", &s->sweeper, &s->sweeping);
+    TRY(dlrm_thread_start(&s->sweeper, sweep_in_background, s, "removes checkpoints"));
+    s->sweeping = true;
+    return DLRM_OK;
 }
 
 /* Rank 0, after all: the manifest, the name, and the oldest ones go. */

@@ -1,14 +1,12 @@
 /* A reader: a thread that fills a ring of batches ahead of the trainer. Batch number q, counted over epochs, stands in
  * slot q % n_slots. The trainer holds the batch handed out last (two, while ids travel); the thread may fill all other
- * slots. A ring as long as
- * an epoch lets a source whose batches are dear make each of them once. */
-#include <pthread.h>
-#include <signal.h>
+ * slots. A ring as long as an epoch lets a source whose batches are dear make each of them once. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/tree.h"
 #include "data/pack.h"
 #include "data/source.h"
@@ -174,20 +172,6 @@ static void *read_ahead(void *arg)
     return NULL;
 }
 
-/* Signals are the main thread's. */
-static dlrm_status start_thread(dlrm_reader *r)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS); /* a mapped file that has become shorter: data/map.h */
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&r->thread, NULL, read_ahead, r);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error) return FAIL(DLRM_E_RUNTIME, "cannot start the reader's thread: %s", strerror(error));
-    r->started = true;
-    return DLRM_OK;
-}
-
 /* --- the trainer's side --- */
 
 static dlrm_status set_up(dlrm_reader *r, const dlrm_reader_args *args)
@@ -204,7 +188,9 @@ static dlrm_status set_up(dlrm_reader *r, const dlrm_reader_args *args)
     r->filled = r->handed = args->first_batch;
     TRY(take_memory(r));
     TRY(r->d->source->open(r->d, &r->args, &r->state));
-    return start_thread(r);
+    TRY(dlrm_thread_start(&r->thread, read_ahead, r, "reads ahead"));
+    r->started = true;
+    return DLRM_OK;
 }
 
 dlrm_status dlrm_reader_open(dlrm_dataset *d, const dlrm_reader_args *args, dlrm_reader **out)
