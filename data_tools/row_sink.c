@@ -114,7 +114,7 @@ static void close_columns(dlrm_row_sink *base)
     dlrm_free(&s->halves);
 }
 
-dlrm_status dlrm_split_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out)
+static dlrm_status open_split_sink(const dlrm_sink_args *args, dlrm_row_sink **out)
 {
     split_sink *s;
     const dlrm_shape *shape = args->shape;
@@ -210,7 +210,7 @@ static void close_records(dlrm_row_sink *base)
     dlrm_free(&s->raw);
 }
 
-dlrm_status dlrm_record_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out)
+static dlrm_status open_record_sink(const dlrm_sink_args *args, dlrm_row_sink **out)
 {
     record_sink *s;
     const dlrm_shape *shape = args->shape;
@@ -254,9 +254,9 @@ dlrm_status dlrm_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out)
         snprintf(what, sizeof what, "%s cannot hold", dlrm_format_names[args->format]);
         TRY(dlrm_shape_refuse_keys(args->shape, what));
     }
-    dlrm_status st = args->format == DLRM_FORMAT_SPLIT_BINARY ? dlrm_split_sink_open(args, out)
+    dlrm_status st = args->format == DLRM_FORMAT_SPLIT_BINARY ? open_split_sink(args, out)
                      : args->format == DLRM_FORMAT_TEXT       ? dlrm_text_sink_open(args, out)
-                                                              : dlrm_record_sink_open(args, out);
+                                                              : open_record_sink(args, out);
     if (st != DLRM_OK) dlrm_sink_close(out);
     return st;
 }

@@ -14,7 +14,7 @@ struct dlrm_row_sink {
 typedef struct dlrm_sink_args {
     dlrm_format format;
     const char *folder;      /* exists */
-    const dlrm_shape *shape; /* the form is the one that is wanted on disk: see dlrm_sink_form */
+    const dlrm_shape *shape; /* its form is the one that is wanted on disk: see dlrm_transcode_form */
     int64_t rows[DLRM_OUT_SPLITS];
     int dense_bytes;   /* split_binary: 2 or 4 */
     const char *vocab; /* text: a converted folder whose vocabularies turn ids back into hashes; NULL: an id is its own */
@@ -36,7 +36,5 @@ dlrm_status dlrm_dense_recode(dlrm_dense_form from, dlrm_dense_form to, const dl
 /* The dense values of float rows as float16, into out[n][n_dense]. */
 const uint16_t *dlrm_dense_halves(const dlrm_shape *shape, const dlrm_stretch *rows, uint16_t *out);
 
-/* The twins. */
-dlrm_status dlrm_split_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out) DLRM_MUST_USE;
-dlrm_status dlrm_record_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out) DLRM_MUST_USE;
+/* The twin that is not in row_sink.c. */
 dlrm_status dlrm_text_sink_open(const dlrm_sink_args *args, dlrm_row_sink **out) DLRM_MUST_USE;
