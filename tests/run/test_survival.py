@@ -185,9 +185,10 @@ class Signals(SurvivalTest):
     def test_one_rank(self):
         """What reaches a single rank ends them all at the same step."""
         for number, rank in ((signal.SIGTERM, 2), (signal.SIGINT, 0)):
-            job = self.start(3, FOREVER)
+            job = self.start(3, FOREVER, "checkpoint.export=out")
             os.kill(self.trains(job, 3)[rank], number)
             self.ended(job, number)
+            self.assertEqual(os.listdir(self.path("out")), [])  # which is for a training that is over
             shutil.rmtree(self.path("ckpt"))
             os.remove(self.path("run.jsonl"))
 
