@@ -8,10 +8,11 @@
 #include "cuda/embedding.cuh"
 
 /* Rows move at the speed of the link, which a few multiprocessors keep busy; on all they would hold up the step's
- * products, whose blocks need a multiprocessor to themselves. */
+ * products, whose blocks need a multiprocessor to themselves. So would a sweep. */
 enum {
     CACHE_THREADS = 256,
-    SWEEP_BLOCKS = 128,
+    SWEEP_THREADS = 1024,
+    SWEEP_BLOCKS = 16,
     SCAN_THREADS = 1024,
     MOVE_THREADS = 1024,
     MOVE_BLOCKS = 16,
@@ -73,13 +74,33 @@ __global__ void aim_kernel(const dlrm_cuda_pool p)
     cache_aim(p);
 }
 
-/* Blocks take chunks of rows, in order from the hand on, until there are victims for all. Reads 1 to 5 bytes a row, and
- * 12 at random for each that goes. */
-__global__ void __launch_bounds__(CACHE_THREADS) sweep_kernel(const dlrm_cuda_pool p, int32_t batch)
+/* Claims slots of a chunk that are to go; lists them in the order of their rows, but for neighbours. All threads call.
+ * Loads of a thread's rows are under way together. */
+__device__ static void sweep_chunk(const dlrm_cuda_pool &p, int64_t from, int level, int32_t batch, int32_t *slots,
+                                   int32_t *n)
+{
+    enum { EACH = CACHE_CHUNK / SWEEP_THREADS };
+    const int32_t rows = cache_chunk(p.rows);
+    int32_t slot[EACH], last[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        const int32_t k = j * SWEEP_THREADS + (int32_t)threadIdx.x;
+        slot[j] = k < rows && from + k < p.rows ? cache_cold(p, from + k, level) : -1;
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++) last[j] = slot[j] >= 0 ? p.batch[slot[j]] : batch;
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        if (cache_claim(p, slot[j], last[j], batch)) slots[atomicAdd(n, 1)] = slot[j];
+}
+
+/* Blocks take chunks of rows, in order from the hand on, until there are victims for all. Reads 5 bytes a row, and 12
+ * at random for each that goes. */
+__global__ void __launch_bounds__(SWEEP_THREADS) sweep_kernel(const dlrm_cuda_pool p, int32_t batch)
 {
     __shared__ int32_t slots[CACHE_CHUNK], n, mine, first;
     dlrm_cuda_pool_counts *c = p.counts;
-    const int32_t rows = cache_chunk(p.rows), chunks = cache_chunks(p.rows);
+    const int32_t chunks = cache_chunks(p.rows);
     for (;;) {
         if (threadIdx.x == 0) {
             const bool enough = *(volatile int32_t *)&c->taken >= c->wanted;
@@ -89,16 +110,12 @@ __global__ void __launch_bounds__(CACHE_THREADS) sweep_kernel(const dlrm_cuda_po
         }
         __syncthreads();
         if (mine >= CACHE_ROUNDS * chunks) return;
-        const int level = cache_level(c, mine / chunks);
-        const int64_t from = (int64_t)((c->hand + mine) % chunks) * rows;
-        for (int k = threadIdx.x; k < rows && from + k < p.rows; k += CACHE_THREADS) {
-            const int32_t slot = cache_claim(p, from + k, level, batch);
-            if (slot >= 0) slots[atomicAdd(&n, 1)] = slot;
-        }
+        sweep_chunk(p, (int64_t)((c->hand + mine) % chunks) * cache_chunk(p.rows), cache_level(c, mine / chunks), batch,
+                    slots, &n);
         __syncthreads();
         if (threadIdx.x == 0 && n > 0) first = atomicAdd(&c->taken, n);
         __syncthreads();
-        for (int k = threadIdx.x; k < n; k += CACHE_THREADS) cache_take(p, first + k, slots[k], batch);
+        for (int k = threadIdx.x; k < n; k += SWEEP_THREADS) cache_take(p, first + k, slots[k], batch);
         __syncthreads();
     }
 }
@@ -184,7 +201,7 @@ static cudaError_t bring_in(const dlrm_cuda_shard *s, int64_t n, const dlrm_cuda
     }
     aim_kernel<<<1, 1, 0, stream>>>(p);
     TRY_CUDA(cudaGetLastError());
-    sweep_kernel<<<blocks_for(cache_chunks(p.rows), 1, SWEEP_BLOCKS), CACHE_THREADS, 0, stream>>>(p, batch);
+    sweep_kernel<<<blocks_for(cache_chunks(p.rows), 1, SWEEP_BLOCKS), SWEEP_THREADS, 0, stream>>>(p, batch);
     TRY_CUDA(cudaGetLastError());
     order_count<<<order_blocks, CACHE_THREADS, 0, stream>>>(*s, p);
     TRY_CUDA(cudaGetLastError());

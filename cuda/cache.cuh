@@ -87,19 +87,23 @@ __host__ __device__ static inline void cache_aim(const dlrm_cuda_pool &p)
     c->swept = c->next = c->taken = 0;
 }
 
-/* The slot of a row that is to go, which is then no other thread's, or -1. Not if this batch or the one before lists
- * the row. */
-__host__ __device__ static inline int32_t cache_claim(const dlrm_cuda_pool &p, int64_t row, int level, int32_t batch)
+/* The slot of a row that was not listed more often; -1: none. */
+__host__ __device__ static inline int32_t cache_cold(const dlrm_cuda_pool &p, int64_t row, int level)
 {
-    const int32_t slot = p.often[row] <= level ? p.slot[row] : -1;
-    if (slot < 0) return -1;
-    const int32_t last = p.batch[slot];
-    if (last >= batch - 1) return -1;
+    const int32_t slot = p.slot[row];
+    return p.often[row] <= level ? slot : -1;
+}
+
+/* Makes the slot, which batch `last` listed last, this thread's alone. False: it is another's, or this batch or the one
+ * before lists its row. */
+__host__ __device__ static inline bool cache_claim(const dlrm_cuda_pool &p, int32_t slot, int32_t last, int32_t batch)
+{
+    if (last >= batch - 1) return false;
 #ifdef __CUDA_ARCH__
-    return atomicCAS(&p.batch[slot], last, batch) == last ? slot : -1;
+    return atomicCAS(&p.batch[slot], last, batch) == last;
 #else
     p.batch[slot] = batch;
-    return slot;
+    return true;
 #endif
 }
 

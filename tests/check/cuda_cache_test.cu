@@ -35,8 +35,8 @@ static void sweep(const dlrm_cuda_pool &pool, int32_t batch, int beside)
             c.swept = mine + 1;
             for (int64_t i = 0, row = (c.hand + mine) % chunks * (int64_t)chunk; i < chunk && row < pool.rows;
                  i++, row++) {
-                const int32_t slot = cache_claim(pool, row, cache_level(&c, mine / chunks), batch);
-                if (slot >= 0) claimed.push_back(slot);
+                const int32_t slot = cache_cold(pool, row, cache_level(&c, mine / chunks));
+                if (slot >= 0 && cache_claim(pool, slot, pool.batch[slot], batch)) claimed.push_back(slot);
             }
         }
         for (int32_t slot : claimed) cache_take(pool, c.taken++, slot, batch);
