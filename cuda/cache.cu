@@ -121,18 +121,17 @@ __global__ void __launch_bounds__(SWEEP_THREADS) sweep_kernel(const dlrm_cuda_po
 }
 
 /* Missing rows are put in order by buckets of the host's memory: a GPU keeps the translations of about 1 GiB of it, and
- * rows at random in more of it take three times as long as the link does. Counts first; order_scan makes places of
- * them; then the rows go there. */
-__global__ void __launch_bounds__(CACHE_THREADS) order_count(const dlrm_cuda_shard s, const dlrm_cuda_pool p)
+ * rows at random in more of it take three times as long as the link does. Counts first; order_scan_kernel makes places
+ * of them; then the rows go there. */
+__global__ void __launch_bounds__(CACHE_THREADS) order_count_kernel(const dlrm_cuda_shard s, const dlrm_cuda_pool p)
 {
     const int32_t n = p.counts->missing;
-    if (p.counts->taken < p.counts->wanted) __trap(); /* the plan has made every pool large enough */
     for (int32_t i = blockIdx.x * CACHE_THREADS + threadIdx.x; i < n; i += gridDim.x * CACHE_THREADS)
         atomicAdd(&p.buckets[cache_bucket(p, s.tables, p.missing[0][i])], 1);
 }
 
 /* One block. Counts of the buckets become the counts before them. */
-__global__ void __launch_bounds__(SCAN_THREADS) order_scan(const dlrm_cuda_pool p)
+__global__ void __launch_bounds__(SCAN_THREADS) order_scan_kernel(const dlrm_cuda_pool p)
 {
     constexpr int EACH = DLRM_CUDA_BUCKETS / SCAN_THREADS;
     __shared__ int32_t before[SCAN_THREADS / 32];
@@ -168,6 +167,7 @@ __global__ void __launch_bounds__(CACHE_THREADS) order_kernel(const dlrm_cuda_sh
 __global__ void __launch_bounds__(MOVE_THREADS)
     give_kernel(const dlrm_cuda_shard s, const dlrm_cuda_pool p, int element, int lanes, int32_t batch)
 {
+    if (p.counts->taken < p.counts->wanted) __trap(); /* the plan has made every pool large enough */
     const int32_t step = gridDim.x * (MOVE_THREADS / lanes);
     for (int32_t i = (blockIdx.x * MOVE_THREADS + threadIdx.x) / lanes; i < p.counts->missing; i += step)
         cache_give(p, s.tables, i, element, batch, threadIdx.x % lanes, lanes);
@@ -203,9 +203,9 @@ static cudaError_t bring_in(const dlrm_cuda_shard *s, int64_t n, const dlrm_cuda
     TRY_CUDA(cudaGetLastError());
     sweep_kernel<<<blocks_for(cache_chunks(p.rows), 1, SWEEP_BLOCKS), SWEEP_THREADS, 0, stream>>>(p, batch);
     TRY_CUDA(cudaGetLastError());
-    order_count<<<order_blocks, CACHE_THREADS, 0, stream>>>(*s, p);
+    order_count_kernel<<<order_blocks, CACHE_THREADS, 0, stream>>>(*s, p);
     TRY_CUDA(cudaGetLastError());
-    order_scan<<<1, SCAN_THREADS, 0, stream>>>(p);
+    order_scan_kernel<<<1, SCAN_THREADS, 0, stream>>>(p);
     TRY_CUDA(cudaGetLastError());
     order_kernel<<<order_blocks, CACHE_THREADS, 0, stream>>>(*s, p);
     TRY_CUDA(cudaGetLastError());

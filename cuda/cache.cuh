@@ -72,8 +72,8 @@ __host__ __device__ static inline void cache_aim(const dlrm_cuda_pool &p)
 {
     dlrm_cuda_pool_counts *c = p.counts;
     const int32_t chunks = cache_chunks(p.rows);
-    const int64_t needed = c->taken > c->wanted ? (int64_t)c->swept * c->wanted / c->taken
-                                                : c->swept; /* of chunks looked at side by side */
+    /* blocks had chunks under way when there were enough, and claimed more than was wanted */
+    const int64_t needed = c->taken > c->wanted ? (int64_t)c->swept * c->wanted / c->taken : c->swept;
     if (needed > chunks)
         c->level = cache_level(c, (int32_t)((needed - 1) / chunks));
     else if (needed * CACHE_SWEEP_PART > chunks)
@@ -120,23 +120,31 @@ __host__ __device__ static inline void cache_take(const dlrm_cuda_pool &p, int32
 
 /* --- rows that move --- */
 
-/* Copies a row, this lane's share of it. bytes: a multiple of 2. */
+/* Bytes of the words that a row of so many bytes is moved in. bytes: a multiple of 2. */
+__host__ __device__ static inline int cache_unit(int64_t bytes)
+{
+    return bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2;
+}
+
+/* Copies a row, this lane's share of it. */
 __host__ __device__ static inline void cache_copy(void *to, const void *from, int64_t bytes, int lane, int lanes)
 {
-    if (bytes % 16 == 0)
-        for (int64_t i = lane; i < bytes / 16; i += lanes) ((int4 *)to)[i] = ((const int4 *)from)[i];
-    else if (bytes % 4 == 0)
-        for (int64_t i = lane; i < bytes / 4; i += lanes) ((int32_t *)to)[i] = ((const int32_t *)from)[i];
-    else
-        for (int64_t i = lane; i < bytes / 2; i += lanes) ((int16_t *)to)[i] = ((const int16_t *)from)[i];
+    const int unit = cache_unit(bytes);
+    for (int64_t i = lane; i < bytes / unit; i += lanes) {
+        if (unit == 16)
+            ((int4 *)to)[i] = ((const int4 *)from)[i];
+        else if (unit == 4)
+            ((int32_t *)to)[i] = ((const int32_t *)from)[i];
+        else
+            ((int16_t *)to)[i] = ((const int16_t *)from)[i];
+    }
 }
 
 /* Lanes that share a row of so many bytes: a power of two, at most a warp. */
 __host__ __device__ static inline int cache_lanes(int64_t bytes)
 {
-    const int64_t words = bytes / (bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2);
     int lanes = 1;
-    while (lanes < 32 && lanes < words) lanes *= 2;
+    while (lanes < 32 && lanes < bytes / cache_unit(bytes)) lanes *= 2;
     return lanes;
 }
 
@@ -159,11 +167,6 @@ typedef struct cache_part {
     const char *in;
     int64_t bytes;
 } cache_part;
-
-__host__ __device__ static inline int cache_unit(int64_t bytes)
-{
-    return bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 2;
-}
 
 /* This lane's share of all parts: read at once where each part has a word for each lane at most, since what comes from
  * the host is long on its way. */

@@ -93,12 +93,10 @@ void cuda_download(dlrm_backend *be, void *to_host, const void *from, size_t byt
 dlrm_status cuda_pin(dlrm_backend *be, void *p, size_t bytes)
 {
     if (bytes == 0) return DLRM_OK;
-    cudaError_t code = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
-    if (code != cudaSuccess) (void)cudaGetLastError(); /* told here, not by the next kernel */
-    if (code != cudaSuccess)
-        return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot pin %zu bytes of host memory: %s", cuda_of(be)->device, bytes,
-                    cudaGetErrorString(code));
-    return DLRM_OK;
+    const cudaError_t code = cudaHostRegister(p, bytes, cudaHostRegisterDefault);
+    if (code == cudaSuccess) return DLRM_OK;
+    (void)cudaGetLastError(); /* told here, not by the next kernel */
+    return FAIL(DLRM_E_RUNTIME, "GPU %d: cannot pin %zu bytes of host memory: %s", cuda_of(be)->device, bytes, cudaGetErrorString(code));
 }
 
 /* What could not be pinned, or was not, is no error here: this closes, after an error also half-opened, things. */

@@ -251,6 +251,19 @@ static void test_found(int beside, double least)
     EXPECT(found / listed >= least, "only %.3f were found, expected %.3f", found / listed, least);
 }
 
+static void test_no_room()
+{
+    cache none(4, 3, 0, 1);
+    none.counts.missing = 3;
+    for (int i = 0; i < 3; i++) none.missing[1][i] = i;
+    cache_aim(none.pool);
+    for (int i = 0; i < 3; i++) cache_give(none.pool, none.tables, i, 4, 2, 0, 1);
+    none.counts.missing = 1;
+    cache_aim(none.pool);
+    none.sweep(3);
+    EXPECT(none.counts.wanted == 1 && none.counts.taken == 0, "a row found room among three of the batch before");
+}
+
 int main()
 {
     run(4, 2 * LISTED, 4, 0, 1, 0);        /* just enough room */
@@ -262,15 +275,7 @@ int main()
     run(3, 200, 5, 5, 2, 0.4);    /* words of 4 bytes, for more */
     test_found(1, 0.56);
     test_found(128, 0.56);
-    cache none(4, 3, 0, 1);
-    none.counts.missing = 3;
-    for (int i = 0; i < 3; i++) none.missing[1][i] = i;
-    cache_aim(none.pool);
-    for (int i = 0; i < 3; i++) cache_give(none.pool, none.tables, i, 4, 2, 0, 1);
-    none.counts.missing = 1;
-    cache_aim(none.pool);
-    none.sweep(3);
-    EXPECT(none.counts.wanted == 1 && none.counts.taken == 0, "a row found room among three of the batch before");
+    test_no_room();
     printf("%d failures\n", failures);
     return failures != 0;
 }
