@@ -27,7 +27,7 @@ void dlrm_feed(dlrm_model *m, int stage, const dlrm_batch *batch, bool train)
     m->be->ops->feed(m->be, &a);
     if (train) m->be->ops->sort(m->be, &sorted);
     dlrm_replicated_feed(m->be, &m->emb.replicated, stage, batch, train);
-    m->be->ops->lap(m->be, DLRM_PHASE_LOOKUP);
+    if (train) m->be->ops->lap(m->be, DLRM_PHASE_LOOKUP);
 }
 
 static void begin(dlrm_model *m, int stage)
