@@ -62,7 +62,8 @@ for n in $ranks; do
     child=$!
     wait "$child" || {
         code=$?
-        tail -n 5 "$out/ranks_$n.log" >&2
+        # without the launcher's words, which stand between dashes and say nothing of why
+        sed '/^-\{40,\}$/,/^-\{40,\}$/d' "$out/ranks_$n.log" | tail -n 5 >&2
         echo "run_scaling.sh: the run on $n ranks failed with exit status $code; $out/ranks_$n.log has all it said" >&2
         exit 1
     }

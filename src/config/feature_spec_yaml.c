@@ -317,6 +317,8 @@ static dlrm_status parse_rows(const parser *p, const dlrm_yaml *root)
         int64_t *told = &p->out->split[s].told_rows;
         if (n && (!dlrm_yaml_int(n, told) || *told < 1))
             return dlrm_yaml_fail(n, "metadata.rows.%s: found %s, expected an integer from 1", split_name[s], found(n));
+        if (n && !p->out->split[s].present)
+            return dlrm_yaml_fail(n, "metadata.rows.%s: found %s, but source_spec has no %s split", split_name[s], found(n), split_name[s]);
     }
     return DLRM_OK;
 }

@@ -232,6 +232,9 @@ static dlrm_status resume(trainer *t)
     t->auc = state->auc;
     t->evaluated = state->evaluated;
     dlrm_report_set_losses(t->report, state->loss_sum, state->losses);
+    if (t->step >= t->steps)
+        dlrm_info("note: this training of %lld steps has ended before; train.epochs or train.steps makes it longer, checkpoint.resume=never begins "
+                  "anew", (long long)t->steps);
     return !t->evaluated && dlrm_course_evaluates(t->s, t->step) ? evaluate(t) : DLRM_OK;
 }
 

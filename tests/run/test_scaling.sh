@@ -23,6 +23,7 @@ if run --ranks two >out.txt 2>&1; then fail "--ranks two is accepted"; fi
 grep -q 'found "two"' out.txt || fail "the message does not name what was found: $(cat out.txt)"
 if run --ranks 1 train.batch_size=none >out.txt 2>&1; then fail "a failing run goes unnoticed"; fi
 grep -q "the run on 1 ranks failed with exit status 1" out.txt || fail "the failing run is not named: $(cat out.txt)"
+grep -q 'train\.batch_size: found "none"' out.txt || fail "why the run failed is not shown: $(cat out.txt)"
 # A signal to the sweep has the training save a checkpoint.
 rm -r scaling
 TRAINER=$trainer "$sweep" "$config" --ranks 2 device=cpu eval.every_epoch=false train.epochs=100000 checkpoint.path=ckpt log.every_steps=1 >out.txt 2>&1 &

@@ -360,6 +360,14 @@ static void test_told_rows(void **state)
         else
             assert_ok(st);
     }
+    /* a split by another name */
+    char text[sizeof good + 200];
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(before - good), good, "metadata: {rows: {test: 5}}", after);
+    memcpy(strstr(text, "\n  test:") + 3, "rest", 4);
+    write_file("feature_spec.yaml", text, strlen(text));
+    dlrm_feature_spec s;
+    assert_refused(dlrm_feature_spec_load(folder, &s), "metadata.rows.test: found \"5\", but source_spec has no test split");
+    dlrm_feature_spec_clear(&s);
 }
 
 /* --- finding the description; model_size.json --- */
