@@ -104,7 +104,7 @@ static dlrm_status must_be_there(const dlrm_config *cfg, const char *key, const 
 static dlrm_status open_data(dlrm_session *s)
 {
     s->from_files = s->cfg.data.format != DLRM_SYNTHETIC;
-    if (s->from_files) TRY(must_be_there(&s->cfg, "data.path", s->cfg.data.path, true, "a folder of data, as `dlrm_data convert` makes it, or data.format=synthetic"));
+    if (s->from_files) TRY(must_be_there(&s->cfg, "data.path", s->cfg.data.path, true, "a folder of data, as `dlrm_data convert` makes it"));
     TRY(open_dataset(s));
     s->cfg.model.dense_features = s->spec.dense_features; /* which from_dataset leaves to the data */
     if (dlrm_dataset_rows(s->data, DLRM_TRAIN_SPLIT) == 0) return FAIL(DLRM_E_INPUT, "%s: the train split has no rows", s->cfg.data.path);
