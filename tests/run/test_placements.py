@@ -6,6 +6,7 @@ for each number of ranks. Ranks write vectors into each other's memory; a thinne
 
   test_placements.py MANY_RUNS
 """
+import os
 import itertools
 import json
 
